@@ -1,0 +1,74 @@
+// A loaded model: weights, tokenizer, and the threads it computes on. One per process is usual; sessions share it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kedge/error.h"
+
+namespace kedge {
+
+using Token = int32_t;
+
+struct ModelOptions {
+  std::string path;                      // GGUF
+  int n_threads = 0;                     // 0: one per CPU this process may use
+  bool pin_threads = true;
+  std::string prompt_weights = "auto";   // auto | native | f32 | bf16: how matrix products of a prompt read the weights
+  std::string kernels = "auto";          // auto | ref | avx2 | avx512 | avx512bf16
+};
+
+struct ModelInfo {
+  std::string path;
+  std::string name;
+  std::string architecture;
+  std::string weight_type;
+  int n_layers = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int n_embd = 0;
+  int n_vocab = 0;
+  int n_ctx_train = 0;
+  int64_t n_params = 0;
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes_per_token = 0;        // K and V rows of one token over all layers and kv heads, f16, without metadata
+  std::string kernels;                   // the attention kernels in use
+  std::string prompt_weights;            // resolved
+  int n_threads = 0;
+};
+
+struct ChatMessage {
+  std::string role;                      // system | user | assistant
+  std::string content;
+};
+
+class Model {
+ public:
+  // Errors: model_unreadable (names the key or tensor), usage (unknown kernels or prompt_weights).
+  static Result<std::unique_ptr<Model>> load(const ModelOptions& options);
+  ~Model();
+
+  const ModelInfo& info() const;
+  // add_special: BOS where the model wants one. parse_special: control markers in the text become their tokens.
+  std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
+  std::string piece(Token token) const;  // raw bytes, maybe part of a character; control tokens give ""
+  std::string detokenize(std::span<const Token> tokens) const;
+  bool is_end_of_generation(Token token) const;
+  Token bos() const;                     // -1: none
+  // name: a built-in template of libllama, or empty for the model's own. Error usage.
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant, const std::string& name) const;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  Model();
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kedge

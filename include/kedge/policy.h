@@ -1,0 +1,34 @@
+// The registry of eviction methods, for help, listings and sweeps.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kedge/error.h"
+
+namespace kedge {
+
+struct PolicyOption {
+  std::string name;
+  std::string kind;      // integer | real | rows | choice | flag
+  std::string fallback;  // default, as the user would write it
+  std::string range;     // "1..1024", "full|nonprotected|window"
+  std::string help;
+};
+
+struct PolicyMethod {
+  std::string role;      // scorer | allocator | schedule
+  std::string name;
+  std::string summary;
+  std::string source;
+  std::vector<PolicyOption> options;
+  std::string defaults;  // scorers: the policy text that the bare name resolves to
+};
+
+std::vector<PolicyMethod> list_policies();
+
+// Checks a policy text without a model; returns the resolved text with every option spelled out. Error usage, with the nearest name.
+Result<std::string> resolve_policy(std::string_view text);
+
+}  // namespace kedge

@@ -1,0 +1,48 @@
+// Which rows of one layer stay: one function for every policy. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "eviction/policy.h"
+
+namespace kedge::eviction {
+
+// Protected rows of a head by index: those with position < n_sinks, and the newest n_recent rows.
+void mark_protected(const KvHeadView& rows, int n_sinks, int n_recent, std::span<uint8_t> is_protected);
+
+// The k rows of one head that stay, ascending: all protected rows first (newest win if they alone exceed k, sinks before
+// recent), then by score; NaN loses to everything, ties go to the earlier position. `chunk` > 1: neighbouring unprotected rows,
+// cut at multiples of `chunk` from row 0, compete by their sum; the last chunk is split so that exactly k rows stay.
+std::vector<int32_t> select(std::span<const float> score, std::span<const uint8_t> is_protected, int64_t k, int chunk);
+
+// Rounds rows per head so that rows + growth fills whole blocks (largest remainder; sum of blocks never exceeds
+// blocks_total; heads keep at least `minimum[h]` and at most `available[h]`). Ties go to the lower head. Pure.
+struct RoundInput {
+  std::vector<int32_t> rows;       // wanted, per head
+  std::vector<int32_t> minimum;    // per head
+  std::vector<int32_t> available;  // per head
+  int32_t growth = 0;              // rows each head will append before the next eviction
+  int64_t blocks_total = 0;        // blocks that the heads may take together, growth included
+};
+std::vector<int32_t> round_to_blocks(const RoundInput& in);
+
+// Evaluates a whole layer: scores -> allocator -> rounding -> select. Deterministic for any thread count.
+struct LayerInput {
+  std::vector<HeadInput> heads;
+  int n_sinks = 0;
+  int n_recent = 0;
+  int64_t blocks_total = 0;  // what the layer may hold afterwards, growth included
+  int32_t growth = 0;
+  int64_t rows_total = 0;    // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
+};
+struct LayerDecision {
+  std::vector<std::vector<int32_t>> keep;    // [kv head] row indices, ascending
+  std::vector<std::vector<float>> score;     // [kv head][row]
+};
+// Heads are scored in parallel on `executor`.
+LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor& executor);
+
+}  // namespace kedge::eviction

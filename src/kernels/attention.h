@@ -1,0 +1,80 @@
+// Attention over the rows of one kv head, and the products that scorers need. All sums are f32.
+// Results do not depend on the number of threads: work is cut by geometry (segments, tiles), never by thread count.
+// Every function has a plain oracle in attention_ref.cpp; the fast ones are chosen at run time by CPU features.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kv_view.h"
+
+namespace kedge {
+
+// One decode work item is at most this many rows of one head. Fixed, so that the merge order is too.
+inline constexpr int kSegmentRows = 512;
+
+// Partial softmax of one segment for the G query heads of a group: weights relative to the running maximum.
+//   m f32 [G] maximum logit; l f32 [G] sum of exp(logit - m); o f32 [G][head_dim] sum of exp(logit - m) * v
+// No rows: m = -inf, l = 0, o = 0. Laid out in one float array of partial_floats(): m, l, o.
+inline constexpr int partial_floats(int group, int head_dim) { return group * (2 + head_dim); }
+
+struct TileQueries {
+  const float* q;            // f32: query row t of group member g is q + t * row_stride + g * head_stride, head_dim floats
+  long row_stride;           // floats
+  long head_stride;          // floats
+  const int32_t* positions;  // i32 [n_queries], ascending; query t sees the rows whose position <= positions[t]
+  int n_queries;
+  int group;                 // query heads of this kv head, 1..16
+  float scale;               // multiplies q.k
+};
+
+struct TileOutput {
+  float* y;          // f32: output of query t of member g at y + t * row_stride + g * head_stride
+  long row_stride;   // floats
+  long head_stride;  // floats
+};
+
+// Query tile that callers should use for prefill (rows of one tile handed to attend_tile).
+inline constexpr int kTileQueries = 64;
+
+struct AttentionKernels {
+  const char* name;  // "ref", "avx2", "avx512", "avx512bf16"
+
+  // Decode: rows [row_begin, row_end) of the head, no mask. row_begin is a multiple of kSegmentRows.
+  //   q f32 [group][head_dim] contiguous, already as the model made it (scale is applied here)
+  //   partial f32 [partial_floats(group, head_dim)] written
+  // Prefetches the head's next blocks while it works.
+  void (*attend_segment)(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
+                         float* partial);
+
+  // Merges n partials (contiguous, segment order) into y f32 [group][head_dim]. All empty: y = 0.
+  void (*merge_partials)(const float* partials, int n, int group, int head_dim, float* y);
+
+  // Prefill: one tile of at most kTileQueries queries over all rows of the head, masked by position.
+  // scratch: tile_scratch_floats(...) floats, 64-byte aligned, one per thread.
+  void (*attend_tile)(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch);
+
+  // Scoring: softmax weights of each query over all rows it may see (0 elsewhere). Exact (two passes), f32.
+  //   weights f32 [n_queries * group][n_rows], query-major: index (t * group + g) * n_rows + i
+  void (*attention_weights)(const KvHeadView& rows, const TileQueries& queries, float* weights);
+
+  // score[i] += sum over m of a[m][i] * dot(y[m], v[i]);  a f32 [n][n_rows], y f32 [n][head_dim], score f32 [n_rows].
+  // AnDPro (OpenReview Tdl89SZItB): rowsum((A^T Y) * V).
+  void (*anchor_scores)(const KvHeadView& rows, const float* a, const float* y, int n, float* score);
+};
+
+long tile_scratch_floats(int n_queries, int group, int head_dim);
+
+// The best set this CPU can run, or the one called `name` ("ref" and all that the CPU supports); nullptr if it cannot.
+const AttentionKernels& best_attention_kernels();
+const AttentionKernels* attention_kernels(const char* name);
+
+// Rows [row_begin, row_end) of a head as f32: k and v f32 [row_end - row_begin][head_dim]; either may be nullptr.
+void read_rows(const KvHeadView& rows, int row_begin, int row_end, float* k, float* v);
+
+// Writes one row (k, v f32 [head_dim], rounded to nearest even) into slot `slot` of the block at `block`.
+void write_row(std::byte* block, int slot, int head_dim, RowType type, const float* k, const float* v);
+
+// Copies row `src_slot` of src to `dst_slot` of dst (same head_dim and type), bytes unchanged.
+void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowType type);
+
+}  // namespace kedge

@@ -1,0 +1,126 @@
+// The KV store: one arena of fixed-size blocks, ragged tables per (layer, kv head), a hard budget in bytes.
+//
+//   sequence -> layer -> kv head -> list of block ids -> block of kBlockRows rows (kernels/kv_view.h)
+//
+// Knows no policy and no model. `compact(KeepPlan)` is the only way rows leave other than truncate and drop.
+// n_tokens (logical) is the caller's; the store counts rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "kedge/error.h"
+#include "kernels/kv_view.h"
+
+namespace kedge::kv {
+
+using SequenceId = int32_t;
+
+struct StoreShape {
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  RowType type = RowType::f16;
+};
+
+// Bytes of one block: payload, positions, flags and scores. Everything that the budget counts is blocks.
+int64_t block_bytes_total(const StoreShape& shape);
+// Blocks (bytes) that n_rows rows in each of n_heads heads take.
+int64_t bytes_for_rows(const StoreShape& shape, int64_t n_rows, int64_t n_heads);
+
+struct StoreStats {
+  int64_t budget_bytes = 0;  // hard limit for everything below
+  int64_t live_bytes = 0;    // blocks in use, each shared block once
+  int64_t peak_bytes = 0;    // largest live_bytes ever; <= budget_bytes always (checked)
+  int64_t live_rows = 0;     // rows held (shared rows once per block, not per sequence)
+  int64_t evicted_rows = 0;  // rows removed by compact() since creation
+  int64_t total_blocks = 0;
+  int64_t free_blocks = 0;
+  double fill = 0;           // live_rows * bytes per row (payload and metadata) / live_bytes; 1 = no fragmentation
+  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory
+};
+
+// Rows of one head that stay, as indices into its current rows, strictly ascending.
+struct KeepList {
+  int layer = 0;
+  int head = 0;
+  std::vector<int32_t> rows;
+};
+struct KeepPlan {
+  std::vector<KeepList> heads;  // heads that are not named keep everything; none twice
+};
+
+class Store {
+ public:
+  // Reserves address space for floor(budget_bytes / block_bytes_total) blocks (at least one per head is the planner's
+  // business). Memory is touched when blocks are first used, so that a large budget costs nothing until filled.
+  // Errors: failed (mmap), budget_impossible (not even one block).
+  static Result<std::unique_ptr<Store>> create(const StoreShape& shape, int64_t budget_bytes);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  SequenceId create_sequence();
+  void drop_sequence(SequenceId seq);      // frees its blocks (those not shared) at once
+  SequenceId fork_sequence(SequenceId seq);  // shares all blocks; whoever writes first copies (copy-on-write)
+
+  // Makes room so that n_rows more rows can be appended to every head of layers [layer_begin, layer_end):
+  // allocates blocks and un-shares a partly filled last block. All or nothing. Error: budget_impossible with the arithmetic.
+  Status reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows);
+
+  // Gives back reserved blocks that hold no row, in all layers.
+  void release_reserved(SequenceId seq);
+
+  // Appends rows to one head. k, v: f32, row i at k + i * k_stride (floats), head_dim floats; positions ascending and
+  // greater than the head's last. Room must have been reserved (checked). Thread-safe for different (layer, head).
+  struct AppendRows {
+    const float* k;
+    const float* v;
+    long k_stride;
+    long v_stride;
+    std::span<const int32_t> positions;
+  };
+  void append(SequenceId seq, int layer, int head, const AppendRows& rows);
+
+  KvHeadView view(SequenceId seq, int layer, int head) const;
+  int32_t n_rows(SequenceId seq, int layer, int head) const;
+  int64_t n_rows_total(SequenceId seq) const;  // over all layers and heads
+
+  // Optional per-row notes, same indexing as rows. score f32 (what a scorer last said), flags u8 (bit 0: protected).
+  void set_scores(SequenceId seq, int layer, int head, std::span<const float> scores);  // n_rows values
+  float score(SequenceId seq, int layer, int head, int32_t row) const;
+  void set_flags(SequenceId seq, int layer, int head, std::span<const uint8_t> flags);
+  uint8_t flags(SequenceId seq, int layer, int head, int32_t row) const;
+
+  // Keeps exactly the named rows, in order, bytes, positions, scores and flags unchanged; frees blocks at once.
+  // Never writes into a shared block (copies; the copy needs free blocks: error budget_impossible, nothing changed).
+  // A plan naming a head twice, a bad index or rows out of order: error failed, nothing changed.
+  // Heads are independent; `executor` spreads them.
+  Status compact(SequenceId seq, const KeepPlan& plan, Executor& executor);
+
+  // Removes all rows with position >= n_tokens from every head (rewind). Never copies.
+  void truncate(SequenceId seq, int32_t n_tokens);
+
+  // Bookkeeping of a sequence (no row data): positions per layer and head. For maps, tests and files.
+  struct Snapshot {
+    std::vector<std::vector<std::vector<int32_t>>> positions;  // [layer][head][row]
+  };
+  Snapshot snapshot(SequenceId seq) const;
+
+  StoreStats stats() const;
+  const StoreShape& shape() const;
+
+  // Checks every invariant (blocks owned + free = total, reference counts, order of positions); for tests. Empty = fine.
+  std::string check_invariants() const;
+
+ private:
+  Store();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kedge::kv

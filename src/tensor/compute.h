@@ -1,0 +1,120 @@
+// The CPU backend with ONE persistent pinned thread pool, and a graph builder whose vocabulary is what language models
+// need. Thin over ggml: a Tensor is a ggml_tensor*, ownership is the Graph's. Outside tensor/ and attention/ nobody
+// includes ggml headers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/executor.h"
+#include "kedge/error.h"
+#include "tensor/gguf_file.h"
+
+struct ggml_tensor;
+struct ggml_context;
+
+namespace kedge::tensor {
+
+using Tensor = ggml_tensor*;
+
+struct ComputeOptions {
+  int n_threads = 0;  // 0: all CPUs this process may run on
+  bool pin = true;    // thread i on the i-th CPU of the process's affinity mask, strictly
+};
+
+// Owns the ggml CPU backend and its thread pool. Also the Executor of everything else (one-node graphs: ~0.5 us a launch).
+class Compute final : public Executor {
+ public:
+  static Result<std::unique_ptr<Compute>> create(const ComputeOptions& options);
+  ~Compute() override;
+  int n_threads() const override;
+  void run(const std::function<void(int ith, int nth)>& fn) override;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  Compute();
+  std::unique_ptr<Impl> impl_;
+};
+
+// How matrix products of a prompt (more than kMinPromptRows rows) read their weights.
+//   native: as stored (or as repacked at load by an extra buffer type of this CPU, e.g. AMX or 8x8 blocks)
+//   f32, bf16: dequantised inside the graph, one layer at a time, into scratch
+enum class PromptWeights { automatic, native, f32, bf16 };
+inline constexpr int kMinPromptRows = 32;
+
+// Weights of one model: mapped tensors, and repacked copies where the CPU backend has a faster form of them.
+class Weights {
+ public:
+  // Creates a Tensor over the mapping for every tensor of the file. `repack`: also make the CPU's own layout of 2-D matmul weights.
+  static Result<std::unique_ptr<Weights>> create(Compute& compute, const GgufFile& file, PromptWeights prompt_weights, bool repack);
+  ~Weights();
+  Tensor find(std::string_view name) const;    // mapped; nullptr when absent
+  Tensor repacked(Tensor mapped) const;        // the repacked form, or `mapped` itself
+  PromptWeights prompt_weights() const;        // automatic resolved: AMX int8 -> native, AVX512-BF16 -> bf16, else f32
+  int64_t repacked_bytes() const;
+
+ private:
+  Weights();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct RopeParams {
+  int n_dims = 0;
+  bool neox = false;           // pairs (i, i + n/2) instead of (2i, 2i+1)
+  float freq_base = 10000.0F;
+  float freq_scale = 1.0F;
+  float ext_factor = 0.0F;
+  float attn_factor = 1.0F;
+  float beta_fast = 32.0F;
+  float beta_slow = 1.0F;
+  int n_ctx_orig = 0;
+  Tensor freq_factors = nullptr;  // f32 [n_dims/2] or nullptr
+};
+
+// A custom node: called on every thread of the pool; inputs and output are f32, contiguous where stated by the caller.
+// `user` must outlive the graph.
+using CustomFn = void (*)(ggml_tensor* dst, int ith, int nth, void* user);
+
+// Builds one compute graph, allocates it once, runs it any number of times (a static decode graph is replayed).
+// Shapes in comments are slowest dimension first: [n_tokens, n_embd] is ggml ne = {n_embd, n_tokens}.
+class Graph {
+ public:
+  Graph(Compute& compute, const Weights& weights);
+  ~Graph();
+  Graph(Graph&&) noexcept;
+
+  Tensor input_f32(int64_t rows, int64_t cols);  // f32 [rows, cols]
+  Tensor input_i32(int64_t n);                   // i32 [n]
+
+  Tensor get_rows(Tensor table, Tensor ids);                    // [n, cols] f32, dequantised
+  Tensor matmul(Tensor weight, Tensor x);                       // weight [out, in], x [n, in] -> [n, out]; native/f32/bf16 by n and PromptWeights
+  Tensor add(Tensor a, Tensor b);                               // b broadcast over rows
+  Tensor mul(Tensor a, Tensor b);
+  Tensor scale(Tensor a, float s);
+  Tensor rms_norm(Tensor x, Tensor weight, float eps);          // weight may be nullptr
+  Tensor swiglu(Tensor gate, Tensor up);                        // silu(gate) * up
+  Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions, const RopeParams& params);  // x [n, n_heads * head_dim], same shape out
+  Tensor row_slice(Tensor x, int64_t first_row, int64_t n_rows);  // view
+  Tensor custom(std::span<const Tensor> inputs, int64_t rows, int64_t cols, CustomFn fn, void* user);  // f32 [rows, cols]
+
+  void output(Tensor t);                         // keeps t's memory readable after run()
+  Status finish();                               // allocates; call once, after the last op. Error: failed
+  void set(Tensor t, std::span<const float> values);
+  void set(Tensor t, std::span<const int32_t> values);
+  void run();
+  std::span<const float> read(Tensor t) const;   // valid until the next run()
+  std::span<float> data(Tensor t);               // an input's or output's memory, after finish()
+  int64_t scratch_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kedge::tensor
