@@ -1,4 +1,4 @@
-# kedge_folder(NAME [DEPENDS folders...] [PUBLIC_LIBS libs...]): library kedge_NAME from src/NAME, tests test_NAME beside it.
+# kedge_folder(NAME [DEPENDS folders...] [PUBLIC_LIBS libs...]): library kedge_NAME from src/NAME, tests test_NAME.
 # A folder may add its own rules in src/NAME/CMakeLists.txt (read after the library exists).
 function(kedge_folder NAME)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PUBLIC_LIBS" ${ARGN})

@@ -16,12 +16,17 @@ namespace kedge {
 
 enum class Overflow { evict, error, truncate };  // what happens when the tokens do not fit the budget
 
+// How a prompt that does not fit is read. layer_major: each layer attends over the whole prompt before it is evicted (exact);
+// chunked: evicted between chunks (any length in any budget). automatic: layer_major where the budget has room for it.
+enum class PrefillOrder { automatic, layer_major, chunked };
+
 struct SessionOptions {
   Budget budget;
   std::string policy;              // empty: "andpro" with a budget, "none" without
   std::string sinks;               // "4"; empty: the policy's default
   std::string recent;              // "45%" or "64"; empty: the policy's default
   Overflow overflow = Overflow::evict;
+  PrefillOrder order = PrefillOrder::automatic;
   int n_ctx = 0;                   // logical length allowed; 0: what the model was trained to, or more if the budget evicts
   int n_batch = 2048;              // tokens of a chunk at most, where the prompt is read in chunks
   int n_ubatch = 512;              // tokens of one graph
@@ -30,7 +35,7 @@ struct SessionOptions {
   double policy_time_limit_ms = 0; // 0: none. Past it an eviction finishes with sinks + recent, and is counted
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
-  int64_t expected_generated = 0;
+  int64_t expected_generated = -1; // -1: not known
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };

@@ -26,7 +26,12 @@ struct OptionInfo {
   double max = 0;
   std::vector<std::string> choices;  // for choice
   std::string help;
+  bool must_be_odd = false;          // integers: kernels that are centred on a row
+  // Scorers only: another spelling of the allocator's option of the same name; never part of the scorer's own values.
+  bool to_allocator = false;
 };
+// What an option allows, for people: "1..1024", "1..63, odd", "0..100% or 0..16777216", "full|nonprotected|window".
+std::string range_text(const OptionInfo& option);
 
 // A number of rows, or a share of the budget's rows per head.
 struct RowCount {
@@ -81,18 +86,27 @@ class Scorer {
   virtual void score(const HeadInput& in, std::span<float> score) const = 0;
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
+
+  // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
+  // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over all
+  // queries into scores. The split is cut by geometry (decide.cpp), never by thread count.
+  virtual bool splits_by_query() const { return false; }
+  virtual void add_queries(const HeadInput& /*in*/, int /*begin*/, int /*end*/, std::span<float> /*sum*/) const {}
+  virtual void finish(const HeadInput& /*in*/, std::span<float> /*sum*/) const {}
 };
 
 // ---- allocator: scores and a total -> rows per head ----
 struct LayerScores {
   std::vector<std::span<const float>> score;            // [n_kv_heads][n_rows of that head]
   std::vector<std::span<const uint8_t>> is_protected;   // same shape; protected rows are always kept
+  int chunk = 1;                                        // the scorer's: rows compete in runs of this many (see select())
 };
 class Allocator {
  public:
   virtual ~Allocator() = default;
   // Rows per kv head of one layer: sums to exactly min(total, rows there are), each at least
-  // max(protected rows of the head, 1) and at most its rows. `total` >= the sum of those minima (the planner's check).
+  // max(protected rows of the head, 1) and at most its rows. `total` >= the sum of those minima (the planner's check);
+  // a smaller one lowers the largest minima first and leaves every head a row.
   virtual std::vector<int32_t> allocate(const LayerScores& layer, int64_t total) const = 0;
 };
 
@@ -111,10 +125,11 @@ class Schedule {
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
-  std::string default_allocator;  // scorers only
-  std::string default_schedule;   // scorers only
-  std::string default_sinks;      // scorers only, e.g. "4"
-  std::string default_recent;     // scorers only, e.g. "45%" or "32"
+  std::string default_allocator = {};  // scorers only
+  std::string default_schedule = {};   // scorers only
+  std::string default_sinks = {};      // scorers only, e.g. "4"
+  std::string default_recent = {};     // scorers only, e.g. "45%" or "32"
+  std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's
   int cold_start_tokens = 0;      // scorers only: below this many tokens nothing is evicted while it still fits
   bool evicts = true;             // false: `none`
   std::unique_ptr<Scorer> (*make_scorer)(const OptionValues&) = nullptr;
@@ -122,7 +137,8 @@ struct Method {  // a registry entry: make() gets values that passed the option 
   std::unique_ptr<Schedule> (*make_schedule)(const OptionValues&) = nullptr;
 };
 
-const std::vector<Method>& scorers();     // generated from scorers/, sorted by name
+// Generated from scorers/ etc., sorted by name. Every scorer also has the options `recent` and `sinks`.
+const std::vector<Method>& scorers();
 const std::vector<Method>& allocators();
 const std::vector<Method>& schedules();
 

@@ -10,7 +10,7 @@
 namespace kedge {
 
 // One decode work item is at most this many rows of one head. Fixed, so that the merge order is too.
-inline constexpr int kSegmentRows = 512;
+inline constexpr int kSegmentRows = 256;
 
 // Partial softmax of one segment for the G query heads of a group: weights relative to the running maximum.
 //   m f32 [G] maximum logit; l f32 [G] sum of exp(logit - m); o f32 [G][head_dim] sum of exp(logit - m) * v
@@ -60,6 +60,9 @@ struct AttentionKernels {
   // score[i] += sum over m of a[m][i] * dot(y[m], v[i]);  a f32 [n][n_rows], y f32 [n][head_dim], score f32 [n_rows].
   // AnDPro (OpenReview Tdl89SZItB): rowsum((A^T Y) * V).
   void (*anchor_scores)(const KvHeadView& rows, const float* a, const float* y, int n, float* score);
+
+  // y[i] = exp(x[i]) as this set computes it: below -87.33 it is 0 (no subnormals). x at most 88.
+  void (*exp_floats)(const float* x, float* y, int n);
 };
 
 long tile_scratch_floats(int n_queries, int group, int head_dim);

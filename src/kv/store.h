@@ -4,6 +4,10 @@
 //
 // Knows no policy and no model. `compact(KeepPlan)` is the only way rows leave other than truncate and drop.
 // n_tokens (logical) is the caller's; the store counts rows.
+//
+// Threads: append() to different (layer, head) and view() may run at once; everything else needs the store to itself.
+// A view is valid until its sequence is next reserved, compacted, truncated, forked or dropped.
+// A reservation holds until its sequence is next compacted (the named heads), truncated or forked.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +31,12 @@ struct StoreShape {
   RowType type = RowType::f16;
 };
 
-// Bytes of one block: payload, positions, flags and scores. Everything that the budget counts is blocks.
+// Bytes of one block: payload, positions, flags and scores, and what the store keeps per block. Everything that the
+// budget counts is blocks:
+//   payload    head_dim * kBlockRows * 2 (K and V) * kRowTypeBytes
+//   metadata   kBlockRows * (position 4 + score 4 + flags 1)
+//   books      reference count 4 + entry in the owner's table 8 (4, doubled for a growing vector) + bitmaps 1
+// Not counted: some 32 bytes per (layer, head) of a sequence, and 4 bytes per block that a fork shares.
 int64_t block_bytes_total(const StoreShape& shape);
 // Blocks (bytes) that n_rows rows in each of n_heads heads take.
 int64_t bytes_for_rows(const StoreShape& shape, int64_t n_rows, int64_t n_heads);
@@ -40,8 +49,8 @@ struct StoreStats {
   int64_t evicted_rows = 0;  // rows removed by compact() since creation
   int64_t total_blocks = 0;
   int64_t free_blocks = 0;
-  double fill = 0;           // live_rows * bytes per row (payload and metadata) / live_bytes; 1 = no fragmentation
-  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory
+  double fill = 0;           // live_rows * block_bytes_total / kBlockRows / live_bytes; 1 = no fragmentation (empty: 1)
+  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
 };
 
 // Rows of one head that stay, as indices into its current rows, strictly ascending.
@@ -91,18 +100,20 @@ class Store {
   int64_t n_rows_total(SequenceId seq) const;  // over all layers and heads
 
   // Optional per-row notes, same indexing as rows. score f32 (what a scorer last said), flags u8 (bit 0: protected).
+  // Both are 0 in a new row. Notes belong to the stored row: sequences that share its block share them.
   void set_scores(SequenceId seq, int layer, int head, std::span<const float> scores);  // n_rows values
   float score(SequenceId seq, int layer, int head, int32_t row) const;
   void set_flags(SequenceId seq, int layer, int head, std::span<const uint8_t> flags);
   uint8_t flags(SequenceId seq, int layer, int head, int32_t row) const;
 
-  // Keeps exactly the named rows, in order, bytes, positions, scores and flags unchanged; frees blocks at once.
+  // Keeps exactly the named rows, in order, bytes, positions, scores and flags unchanged; frees blocks at once,
+  // reserved ones of the named heads too.
   // Never writes into a shared block (copies; the copy needs free blocks: error budget_impossible, nothing changed).
   // A plan naming a head twice, a bad index or rows out of order: error failed, nothing changed.
   // Heads are independent; `executor` spreads them.
   Status compact(SequenceId seq, const KeepPlan& plan, Executor& executor);
 
-  // Removes all rows with position >= n_tokens from every head (rewind). Never copies.
+  // Removes all rows with position >= n_tokens from every head (rewind), and reserved blocks. Never copies.
   void truncate(SequenceId seq, int32_t n_tokens);
 
   // Bookkeeping of a sequence (no row data): positions per layer and head. For maps, tests and files.

@@ -20,18 +20,25 @@ namespace kedge::tensor {
 
 using Tensor = ggml_tensor*;
 
+int64_t n_rows(Tensor t);  // of a tensor [n_rows, n_cols]
+int64_t n_cols(Tensor t);
+
 struct ComputeOptions {
   int n_threads = 0;  // 0: all CPUs this process may run on
   bool pin = true;    // thread i on the i-th CPU of the process's affinity mask, strictly
 };
 
-// Owns the ggml CPU backend and its thread pool. Also the Executor of everything else (one-node graphs: ~0.5 us a launch).
+// Owns the ggml CPU backend and its thread pool. The calling thread is thread 0 of every run and is pinned too, on its first
+// run; the destructor gives the thread that calls it the process's CPUs back. One run at a time: not for two threads at once.
+// Must outlive its Weights and Graphs. Also the Executor of everything else (one-node graphs: ~0.5 us a launch).
 class Compute final : public Executor {
  public:
   static Result<std::unique_ptr<Compute>> create(const ComputeOptions& options);
   ~Compute() override;
   int n_threads() const override;
   void run(const std::function<void(int ith, int nth)>& fn) override;
+  // Gives the scratch of destroyed graphs back to the system (it is kept for the next graph otherwise).
+  void release_scratch();
 
   struct Impl;
   Impl& impl() { return *impl_; }
@@ -57,6 +64,7 @@ class Weights {
   Tensor repacked(Tensor mapped) const;        // the repacked form, or `mapped` itself
   PromptWeights prompt_weights() const;        // automatic resolved: AMX int8 -> native, AVX512-BF16 -> bf16, else f32
   int64_t repacked_bytes() const;
+  int64_t n_tensors() const;
 
  private:
   Weights();
@@ -80,6 +88,8 @@ struct RopeParams {
 // A custom node: called on every thread of the pool; inputs and output are f32, contiguous where stated by the caller.
 // `user` must outlive the graph.
 using CustomFn = void (*)(ggml_tensor* dst, int ith, int nth, void* user);
+Tensor custom_input(Tensor dst, int i);  // inputs[i] of the node
+float* f32_data(Tensor t);               // contiguous f32 [n_rows, n_cols], inside a custom node or after finish()
 
 // Builds one compute graph, allocates it once, runs it any number of times (a static decode graph is replayed).
 // Shapes in comments are slowest dimension first: [n_tokens, n_embd] is ggml ne = {n_embd, n_tokens}.

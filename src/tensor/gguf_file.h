@@ -2,9 +2,11 @@
 // Types are checked before any typed getter (gguf.h aborts otherwise); every tensor's offset and size lie in the file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,10 +30,13 @@ class GgufFile {
  public:
   // Maps the file read-only. Errors (model_unreadable): name the key or tensor, what was found, what is allowed.
   static Result<std::unique_ptr<GgufFile>> open(const std::string& path);
+  // The same over memory that outlives the file (tests, fuzzing). `name` stands for the path in errors.
+  static Result<std::unique_ptr<GgufFile>> open_bytes(std::span<const std::byte> bytes, const std::string& name);
   ~GgufFile();
 
   const std::string& path() const;
   int64_t file_bytes() const;
+  std::span<const std::byte> bytes() const;  // the whole file
 
   bool has(std::string_view key) const;
   // Typed reads: missing key or another type is an error naming the key. *_or: default when missing, error on a wrong type.
@@ -51,6 +56,9 @@ class GgufFile {
 
  private:
   GgufFile();
+  static Result<std::unique_ptr<GgufFile>> from_bytes(std::span<const std::byte> bytes, const std::string& name, bool mapped);
+  Error missing(std::string_view key) const;
+  Error wrong(std::string_view key, const std::string& allowed) const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

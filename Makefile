@@ -1,0 +1,81 @@
+# make run | test | bench | build | asan | tsan | tidy | format | clean | help
+# Every target starts with tools/setup, which installs what is missing and is silent otherwise.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build run test bench asan tsan tidy format clean help setup configure fuzz-build
+# Each recipe builds in one folder; the parallelism is ninja's.
+.NOTPARALLEL:
+
+CPUS := $(shell nproc 2>/dev/null || echo 2)
+JOBS ?= $(CPUS)
+# Tests start threads of their own: half as many at a time as there are CPUs.
+TEST_JOBS ?= $(shell n=$$(( $(CPUS) / 2 )); echo $$(( n > 0 ? n : 1 )))
+CTEST_ARGS ?=
+# ctest labels left out under the sanitizers, where they take long; SANITIZER_SKIP=none runs everything.
+SANITIZER_SKIP ?= ^(real|long)$$
+ENV := tools/with_env
+
+# The main job: a question about a text of which at most a tenth fits the budget at any time.
+RUN_BUDGET ?= 16MiB
+RUN_POLICY ?= andpro
+RUN_TOKENS ?= 48
+RUN_QUESTION ?= Question: What is the role of the Debian keyring maintainers?\nAnswer:
+RUN_ARGS ?=
+
+build: setup ## build/kedge and the tests
+	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
+	@cmake --build build -j $(JOBS)
+
+run: setup ## ask a question about a long text under a small KV budget
+	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
+	@cmake --build build -j $(JOBS) --target kedge
+	@RUN_BUDGET='$(RUN_BUDGET)' RUN_POLICY='$(RUN_POLICY)' RUN_TOKENS='$(RUN_TOKENS)' RUN_QUESTION='$(subst ','\'',$(RUN_QUESTION))' \
+	  $(ENV) tools/run_example $(RUN_ARGS)
+
+test: build fuzz-build ## every test, the house rules and a fuzz smoke run
+	@fuzz=(); [ ! -e build-fuzz/.ready ] || fuzz=(--fuzz build-fuzz); \
+	  $(ENV) tools/run_tests build "$${fuzz[@]}" -j $(TEST_JOBS) $(CTEST_ARGS)
+
+# Needs clang with libFuzzer; without it the smoke run is left out, and that is said. Programs that do not build are a
+# failure of the smoke run, after the tests.
+fuzz-build: setup
+	@rm -rf build-fuzz/.ready build-fuzz/fuzz_*; tools/setup --with fuzz; \
+	if ! tools/have_libfuzzer; then \
+	  echo 'fuzz smoke run left out: no clang++ with libFuzzer'; exit 0; \
+	fi; \
+	{ $(ENV) cmake --preset fuzz --log-level=WARNING > /dev/null && cmake --build build-fuzz -j $(JOBS) --target fuzz; } || true; \
+	mkdir -p build-fuzz; touch build-fuzz/.ready
+
+bench: build ## speed beside libllama, one interleaved run
+	@$(ENV) tools/run_bench build
+
+asan: setup ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(ENV) cmake --preset asan --log-level=WARNING > /dev/null
+	@cmake --build build-asan -j $(JOBS)
+	@ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  $(ENV) tools/run_tests build-asan -j $(TEST_JOBS) -LE '$(SANITIZER_SKIP)' $(CTEST_ARGS)
+
+tsan: setup ## the tests under ThreadSanitizer
+	@$(ENV) cmake --preset tsan --log-level=WARNING > /dev/null
+	@cmake --build build-tsan -j $(JOBS)
+	@fixed=(); ! setarch -R true 2>/dev/null || fixed=(setarch -R); \
+	  TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp:second_deadlock_stack=1 \
+	  $(ENV) "$${fixed[@]}" tools/run_tests build-tsan -j 1 -LE '$(SANITIZER_SKIP)' $(CTEST_ARGS)
+
+tidy: setup ## house rules and folder dependencies
+	@tools/check_layers
+	@tools/tidy
+
+format: setup ## clang-format over all of it, in place
+	@tools/setup --with format
+	@find include src apps bench tests \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 clang-format -i
+
+clean: ## remove what was built (not what tools/setup fetched)
+	rm -rf build build-dev build-asan build-tsan build-fuzz
+
+setup:
+	@tools/setup
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16

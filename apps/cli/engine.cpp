@@ -1,0 +1,84 @@
+#include "engine.h"
+
+#include <cstdio>
+
+#include "kedge/policy.h"
+
+namespace kedge::cli {
+
+Result<SessionOptions> session_options(const Settings& settings) {
+  const auto usage = [](std::string message) { return Error{.code = ErrorCode::usage, .message = std::move(message)}; };
+  SessionOptions options;
+  if (settings.cache_type_k != settings.cache_type_v) {
+    return usage("--cache-type-k is " + settings.cache_type_k + " and --cache-type-v is " + settings.cache_type_v +
+                 ": both must be the same type today (f16 or bf16)");
+  }
+  if (!settings.kv_budget.empty()) {
+    Result<Budget> budget = parse_budget(settings.kv_budget);
+    if (!budget) return budget.error();
+    options.budget = *budget;
+  }
+  if (!settings.kv_policy.empty()) {
+    if (Result<std::string> resolved = resolve_policy(settings.kv_policy); !resolved) return resolved.error();
+  }
+  options.policy = settings.kv_policy;
+  options.sinks = settings.kv_sinks;
+  options.recent = settings.kv_recent;
+  options.overflow = settings.kv_overflow == "error"      ? Overflow::error
+                     : settings.kv_overflow == "truncate" ? Overflow::truncate
+                                                          : Overflow::evict;
+  options.n_ctx = settings.ctx_size;
+  options.n_batch = settings.batch_size;
+  options.n_ubatch = settings.ubatch_size;
+  options.cache_type = settings.cache_type_k;
+  return options;
+}
+
+Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::string& path) {
+  if (path.empty()) {
+    return Error{.code = ErrorCode::usage, .message = "no model: give -m FILE or set KEDGE_MODEL"};
+  }
+  return Model::load({.path = path,
+                      .n_threads = settings.threads < 0 ? 0 : settings.threads,
+                      .prompt_weights = settings.prompt_weights,
+                      .kernels = settings.kernels});
+}
+
+std::string effective_policy(const SessionOptions& options) {
+  if (!options.policy.empty()) return options.policy;
+  return options.budget.kind == Budget::Kind::unlimited ? "none" : "andpro";
+}
+
+Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy) {
+  const ModelInfo& info = model.info();
+  Result<BudgetMeaning> meaning = explain_budget(model, options);
+  if (!meaning) return meaning.error();
+  std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
+                     format_bytes(info.weight_bytes) + "), " + grouped(info.kv_bytes_per_token) +
+                     " KV bytes a token (" + options.cache_type + ")";
+  if (options.budget.kind == Budget::Kind::unlimited) {
+    line += "; no budget";
+  } else {
+    const int64_t tokens = info.kv_bytes_per_token > 0 ? meaning->budget_bytes / info.kv_bytes_per_token : 0;
+    line += "; budget " + format_bytes(meaning->budget_bytes) + " = " + grouped(tokens) + " tokens at full precision";
+  }
+  line += "; policy " + policy;
+  if (!meaning->plan.empty()) line += "; " + meaning->plan;
+  return line;
+}
+
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number < 0 ? -number : number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return number < 0 ? "-" + digits : digits;
+}
+
+std::string format_real(double value, int decimals) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.*f", decimals, value);
+  return buffer;
+}
+
+std::string format_percent(double share) { return format_real(100 * share, 1) + "%"; }
+
+}  // namespace kedge::cli

@@ -1,0 +1,29 @@
+// From settings to the options of the public door: the part that run, perplexity and inspect share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kedge/model.h"
+#include "kedge/session.h"
+#include "settings.h"
+
+namespace kedge::cli {
+
+// Everything that can be said without the model: budget, policy, cache types, model named. Error usage.
+Result<SessionOptions> session_options(const Settings& settings);
+
+Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::string& path);
+
+// What an empty --kv-policy means.
+std::string effective_policy(const SessionOptions& options);
+
+// The start line: model, weights, KV bytes a token, the budget as tokens at full precision, `policy`, the plan. Errors
+// of explain_budget.
+Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy);
+
+std::string grouped(int64_t number);                  // "23,040"
+std::string format_real(double value, int decimals);  // "12.34"
+std::string format_percent(double share);             // "12.3%"
+
+}  // namespace kedge::cli

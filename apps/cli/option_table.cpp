@@ -1,0 +1,125 @@
+// The rows of the options table. A new flag is one row here and one field in settings.h.
+#include "options.h"
+
+namespace kedge::cli {
+namespace {
+
+constexpr unsigned kModel = kRun | kPerplexity | kInspect;
+constexpr unsigned kCompute = kRun | kPerplexity;
+constexpr unsigned kAll = kModel | kPolicies;
+
+// Options that are no numbers have no range.
+constexpr double kAny = std::numeric_limits<double>::lowest();
+constexpr double kAnyMax = std::numeric_limits<double>::max();
+
+constexpr const char* kGroupInput = "Input and output";
+constexpr const char* kGroupModel = "Model and machine";
+constexpr const char* kGroupBudget = "KV budget";
+constexpr const char* kGroupSampling = "Sampling";
+constexpr const char* kGroupWindows = "Windows";
+constexpr const char* kGroupReports = "Reports and logs";
+
+constexpr OptionSpec kTable[] = {
+    // Input and output
+    {"-p", "--prompt", "TEXT", kGroupInput, kRun, &Settings::prompt,
+     "text to complete; with --chat or --interactive the first user message"},
+    {"-f", "--file", "FILE", kGroupInput, kCompute, &Settings::file,
+     "read the text from FILE (plain or gzip, - is standard input). With -p too, the file comes first, then the "
+     "prompt"},
+    {"-n", "--predict", "N", kGroupInput, kRun | kInspect, &Settings::predict,
+     "tokens to generate; -1: until end of generation or the context is full", -1, 1e9},
+    {"", "--chat", "", kGroupInput, kRun, &Settings::chat, "apply the chat template to the prompt as one user message"},
+    {"-i", "--interactive", "", kGroupInput, kRun, &Settings::interactive,
+     "chat on the terminal; /quit or end of file leaves, Ctrl-C stops an answer, twice exits"},
+    {"", "--system", "TEXT", kGroupInput, kRun, &Settings::system, "system message of --chat and --interactive"},
+    {"", "--chat-template", "NAME", kGroupInput, kRun, &Settings::chat_template,
+     "a built-in template of libllama instead of the model's own"},
+
+    // Model and machine
+    {"-m", "--model", "FILE", kGroupModel, kModel, &Settings::model, "the model, a GGUF file"},
+    {"-c", "--ctx-size", "N", kGroupModel, kModel, &Settings::ctx_size,
+     "most tokens of prompt and answer together; 0: what the model was trained to, or more where the budget evicts", 0,
+     1e9},
+    {"-t", "--threads", "N", kGroupModel, kModel, &Settings::threads, "threads; 0: one per CPU this process may use",
+     -1, 4096},
+    {"-b", "--batch-size", "N", kGroupModel, kModel, &Settings::batch_size,
+     "most tokens of a chunk where the prompt is read in chunks", 1, 1e9},
+    {"-ub", "--ubatch-size", "N", kGroupModel, kModel, &Settings::ubatch_size, "tokens of one graph", 1, 1e9},
+    {"", "--kernels", "SET", kGroupModel, kModel, &Settings::kernels, "attention kernels", kAny, kAnyMax,
+     "auto|ref|avx2|avx512|avx512bf16"},
+    {"", "--prompt-weights", "TYPE", kGroupModel, kModel, &Settings::prompt_weights,
+     "how matrix products of a prompt read the weights", kAny, kAnyMax, "auto|native|f32|bf16"},
+
+    // KV budget
+    {"", "--kv-budget", "BUDGET", kGroupBudget, kModel, &Settings::kv_budget,
+     "hard limit of the KV store: 512MiB (bytes), 25% (of the full cache of this request) or 2048tok (rows per kv "
+     "head); not given: no limit"},
+    {"", "--kv-policy", "POLICY", kGroupBudget, kModel, &Settings::kv_policy,
+     "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: andpro with a "
+     "budget, none without"},
+    {"", "--kv-sinks", "N", kGroupBudget, kModel, &Settings::kv_sinks,
+     "first rows that are never evicted; not given: the policy's default"},
+    {"", "--kv-recent", "N|P%", kGroupBudget, kModel, &Settings::kv_recent,
+     "newest rows that are never evicted, as rows or a share of the budget; not given: the policy's default"},
+    {"", "--kv-overflow", "WHAT", kGroupBudget, kModel, &Settings::kv_overflow,
+     "when the tokens do not fit the budget: evict rows, end with an error, or truncate the prompt", kAny, kAnyMax,
+     "evict|error|truncate"},
+    {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kModel, &Settings::cache_type_k,
+     "type of key rows; must be that of the value rows", kAny, kAnyMax, "f16|bf16"},
+    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kModel, &Settings::cache_type_v,
+     "type of value rows; must be that of the key rows", kAny, kAnyMax, "f16|bf16"},
+
+    // Sampling
+    {"-s", "--seed", "N", kGroupSampling, kCompute, &Settings::seed,
+     "seed of sampling, of perplexity's windows and of the policy `random`; -1 or not given: random for run, 0 for "
+     "perplexity",
+     -1, 4294967295.0},
+    {"", "--temp", "T", kGroupSampling, kRun, &Settings::temperature, "temperature; 0: always the likeliest token", -1,
+     1e6},
+    {"", "--top-k", "N", kGroupSampling, kRun, &Settings::top_k, "sample from the N likeliest tokens; 0: off", 0, 1e9},
+    {"", "--top-p", "P", kGroupSampling, kRun, &Settings::top_p, "from the likeliest tokens that sum to P; 1: off", 0,
+     1},
+    {"", "--min-p", "P", kGroupSampling, kRun, &Settings::min_p,
+     "from tokens at least P times as likely as the likeliest; 0: off", 0, 1},
+    {"", "--repeat-penalty", "X", kGroupSampling, kRun, &Settings::repeat_penalty, "penalty of repeated tokens; 1: off",
+     0, 1e6},
+    {"", "--repeat-last-n", "N", kGroupSampling, kRun, &Settings::repeat_last_n, "tokens that the penalty looks back",
+     0, 1e9},
+
+    // perplexity's windows
+    {"", "--context", "N", kGroupWindows, kPerplexity, &Settings::context, "prompt tokens of a window", 1, 1e9},
+    {"", "--continue", "M", kGroupWindows, kPerplexity, &Settings::continuation,
+     "tokens after the prompt, scored teacher-forced", 1, 1e6},
+    {"", "--samples", "S", kGroupWindows, kPerplexity, &Settings::samples,
+     "windows, at distinct offsets drawn uniformly with --seed (SplitMix64); the same for every policy", 1, 1e6},
+    {"", "--offsets", "T1,T2,...", kGroupWindows, kPerplexity, &Settings::offsets,
+     "windows that start at these tokens of the text, instead of --samples"},
+    {"", "--kl-divergence", "", kGroupWindows, kPerplexity, &Settings::kl_divergence,
+     "compare every scored token with the full cache"},
+
+    // inspect's request
+    {"", "--prompt-tokens", "N", kGroupInput, kInspect, &Settings::prompt_tokens,
+     "length of the prompt the budget is explained for; 0: the trained context less --predict", 0, 1e9},
+
+    // Reports and logs
+    {"", "--json", "", kGroupReports, kPerplexity | kInspect | kPolicies, &Settings::json,
+     "one JSON object on standard output instead of text (perplexity: with --kl-divergence)"},
+    {"", "--stats", "FILE", kGroupReports, kRun, &Settings::stats,
+     "write what the run did and held as one JSON object"},
+    {"", "--kv-map", "FILE", kGroupReports, kRun, &Settings::kv_map,
+     "write the kept positions of every layer and kv head as JSON"},
+    {"", "--progress", "HOW", kGroupReports, kCompute, &Settings::progress,
+     "progress on standard error; auto: a bar on a terminal, plain lines otherwise", kAny, kAnyMax,
+     "auto|plain|json|none"},
+    {"-v", "--verbose", "", kGroupReports, kAll, &Settings::verbose, "more on standard error"},
+    {"", "--log-file", "FILE", kGroupReports, kAll, &Settings::log_file, "append the log to FILE as well"},
+    {"", "--config", "FILE", kGroupReports, kAll, &Settings::config,
+     "TOML file of options: the long names without dashes in front, as in kv-budget = \"64MiB\""},
+    {"-h", "--help", "", kGroupReports, kAll, &Settings::help, "this page"},
+};
+
+}  // namespace
+
+std::span<const OptionSpec> option_table() { return kTable; }
+
+}  // namespace kedge::cli

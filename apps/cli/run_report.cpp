@@ -1,0 +1,91 @@
+#include "run_report.h"
+
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine.h"
+#include "output_file.h"
+
+namespace kedge::cli {
+namespace {
+
+double rate(int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+
+}  // namespace
+
+int64_t peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  }
+  struct rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t peak_rss) {
+  const nlohmann::ordered_json json = {
+      {"prompt_tokens", stats.prompt_tokens},
+      {"generated_tokens", outcome.generated_tokens},
+      {"prefill_tok_s", rate(stats.prompt_tokens, stats.prefill_seconds)},
+      // The last token of an answer is printed but not computed on: the rate is of those that were.
+      {"decode_tok_s", rate(stats.generated_tokens, stats.decode_seconds)},
+      {"kv_live_bytes", stats.kv_live_bytes},
+      {"kv_peak_bytes", stats.kv_peak_bytes},
+      {"kv_full_bytes", stats.kv_full_bytes},
+      {"kv_budget_bytes", stats.kv_budget_bytes},
+      {"keep", stats.keep},
+      {"evicted_rows", stats.evicted_rows},
+      {"policy", stats.policy},
+      {"policy_ms", stats.policy_ms},
+      {"peak_rss_bytes", peak_rss},
+      {"finish_reason", outcome.finish_reason},
+      {"fill", stats.fill},
+      {"sequential", stats.sequential},
+      {"kv_rows", stats.kv_rows},
+      {"plan", stats.plan},
+      {"evictions", stats.evictions},
+      {"policy_fallbacks", stats.policy_fallbacks},
+      {"seed", outcome.seed},
+  };
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string kv_map_json(const KvMap& map) {
+  const nlohmann::ordered_json json = {{"n_tokens", map.n_tokens}, {"layers", map.layers}};
+  return json.dump() + "\n";
+}
+
+std::string kv_line(const Stats& stats) {
+  std::string line =
+      "KV " + format_bytes(stats.kv_live_bytes) + " live, " + format_bytes(stats.kv_peak_bytes) + " peak";
+  if (stats.kv_budget_bytes > 0) line += " of " + format_bytes(stats.kv_budget_bytes);
+  return line + ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep);
+}
+
+std::string end_line(const Stats& stats, const RunOutcome& outcome) {
+  return grouped(stats.prompt_tokens) + " prompt tokens at " +
+         format_real(rate(stats.prompt_tokens, stats.prefill_seconds), 1) + " tok/s, " +
+         grouped(outcome.generated_tokens) + " generated at " +
+         format_real(rate(stats.generated_tokens, stats.decode_seconds), 1) + " tok/s (" + outcome.finish_reason +
+         "); " + kv_line(stats);
+}
+
+Status check_reports(const Settings& settings) {
+  if (Status status = check_writable(settings.stats); !status) return status;
+  return check_writable(settings.kv_map);
+}
+
+Status write_reports(const Settings& settings, const Session& session, const RunOutcome& outcome) {
+  if (!settings.stats.empty()) {
+    const std::string json = stats_json(session.stats(), outcome, peak_rss_bytes());
+    if (Status status = write_file(settings.stats, json); !status) return status;
+  }
+  if (settings.kv_map.empty()) return {};
+  return write_file(settings.kv_map, kv_map_json(session.kv_map()));
+}
+
+}  // namespace kedge::cli

@@ -1,0 +1,53 @@
+#include "run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace kedge::cli {
+namespace {
+
+TEST(StatsJson, HasEveryKeyOfTheContract) {
+  Stats stats;
+  stats.prompt_tokens = 100;
+  stats.prefill_seconds = 2;
+  stats.generated_tokens = 9;
+  stats.decode_seconds = 3;
+  stats.keep = 0.25;
+  stats.policy = "andpro";
+  const auto json =
+      nlohmann::json::parse(stats_json(stats, {.generated_tokens = 10, .finish_reason = "length", .seed = 5}, 77));
+  for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s", "decode_tok_s", "kv_live_bytes",
+                          "kv_peak_bytes", "kv_full_bytes", "kv_budget_bytes", "keep", "evicted_rows", "policy",
+                          "policy_ms", "peak_rss_bytes", "finish_reason"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(json["generated_tokens"], 10);
+  EXPECT_EQ(json["prefill_tok_s"], 50.0);
+  EXPECT_EQ(json["decode_tok_s"], 3.0);
+  EXPECT_EQ(json["keep"], 0.25);
+  EXPECT_EQ(json["peak_rss_bytes"], 77);
+  EXPECT_EQ(json["finish_reason"], "length");
+  EXPECT_EQ(json["seed"], 5);
+}
+
+TEST(StatsJson, NothingMeasuredIsZeroAndNotInfinite) {
+  const auto json = nlohmann::json::parse(stats_json({}, {}, 0));
+  EXPECT_EQ(json["prefill_tok_s"], 0.0);
+  EXPECT_EQ(json["decode_tok_s"], 0.0);
+}
+
+TEST(KvMapJson, LayersHeadsPositions) {
+  const KvMap map{.n_tokens = 9, .layers = {{{0, 3}, {1}}, {{}, {2, 8}}}};
+  EXPECT_EQ(kv_map_json(map), "{\"n_tokens\":9,\"layers\":[[[0,3],[1]],[[],[2,8]]]}\n");
+}
+
+TEST(PeakRss, IsThisProcesss) {
+  const int64_t before = peak_rss_bytes();
+  EXPECT_GT(before, 1 << 20);
+  std::string large(64 << 20, 'x');
+  EXPECT_GT(peak_rss_bytes(), before + (32 << 20)) << large.size();
+}
+
+}  // namespace
+}  // namespace kedge::cli

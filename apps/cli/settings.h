@@ -1,0 +1,72 @@
+// Everything the command line can say, in one plain struct. Filled by options.h, read by the verbs, never changed
+// after.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kedge::cli {
+
+struct Settings {
+  // Model and machine
+  std::string model;
+  int ctx_size = 0;
+  int threads = 0;
+  int batch_size = 2048;
+  int ubatch_size = 512;
+  std::string kernels = "auto";
+  std::string prompt_weights = "auto";
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
+
+  // What to read and how long to answer. Not given and empty are different things.
+  std::optional<std::string> prompt;
+  std::optional<std::string> file;
+  int predict = -1;
+  bool chat = false;
+  bool interactive = false;
+  std::string system;
+  std::string chat_template;
+
+  // Sampling
+  std::optional<int64_t> seed;
+  float temperature = 0.8F;
+  int top_k = 40;
+  float top_p = 0.95F;
+  float min_p = 0.05F;
+  float repeat_penalty = 1.0F;
+  int repeat_last_n = 64;
+
+  // The KV budget
+  std::string kv_budget;
+  std::string kv_policy;
+  std::string kv_sinks;
+  std::string kv_recent;
+  std::string kv_overflow = "evict";
+
+  // Reports
+  std::string stats;
+  std::string kv_map;
+  bool json = false;
+  std::string progress = "auto";
+  bool verbose = false;
+  std::string log_file;
+  std::string config;
+
+  // perplexity
+  int context = 1024;
+  int continuation = 128;
+  int samples = 8;
+  std::string offsets;
+  bool kl_divergence = false;
+
+  // inspect
+  int prompt_tokens = 0;
+
+  bool help = false;
+  std::vector<std::string> positional;
+};
+
+}  // namespace kedge::cli

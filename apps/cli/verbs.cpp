@@ -1,0 +1,27 @@
+#include "verbs.h"
+
+#include "options.h"
+
+namespace kedge::cli {
+namespace {
+
+constexpr VerbSpec kVerbs[] = {
+    {"run", kRun, "",
+     "Completes the text of -f, -p or standard input as given and prints only what is generated; --chat and "
+     "--interactive "
+     "apply the model's chat template.",
+     run_verb},
+    {"perplexity", kPerplexity, "",
+     "Scores windows of a text teacher-forced, and with --kl-divergence how far a policy is from the full cache.",
+     perplexity_verb},
+    {"inspect", kInspect, "[FILE]", "Tells what a model is, what a token costs, and what a budget means for a request.",
+     inspect_verb},
+    {"policies", kPolicies, "[NAME]", "Lists the eviction methods with their options, defaults and sources.",
+     policies_verb},
+};
+
+}  // namespace
+
+std::span<const VerbSpec> verbs() { return kVerbs; }
+
+}  // namespace kedge::cli

@@ -1,0 +1,67 @@
+#include "windows.h"
+
+#include <charconv>
+#include <set>
+#include <string>
+
+namespace kedge::cli {
+namespace {
+
+Error usage(std::string message) { return {.code = ErrorCode::usage, .message = std::move(message)}; }
+
+uint64_t split_mix(uint64_t& state) {
+  state += 0x9E3779B97F4A7C15U;
+  uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+// High 64 bits of a * b, from 32-bit halves.
+uint64_t multiply_high(uint64_t a, uint64_t b) {
+  const uint64_t a_low = a & 0xFFFFFFFFU, a_high = a >> 32, b_low = b & 0xFFFFFFFFU, b_high = b >> 32;
+  const uint64_t middle = a_high * b_low + ((a_low * b_low) >> 32);
+  const uint64_t other = a_low * b_high + (middle & 0xFFFFFFFFU);
+  return a_high * b_high + (middle >> 32) + (other >> 32);
+}
+
+}  // namespace
+
+Result<std::vector<int64_t>> sample_offsets(const WindowRequest& request) {
+  const int64_t n_places = request.n_tokens - request.length + 1;
+  if (n_places < 1 || request.samples > n_places) {
+    return usage("the text has " + std::to_string(request.n_tokens) + " tokens: " +
+                 std::to_string(n_places < 0 ? 0 : n_places) + " windows of " + std::to_string(request.length) +
+                 " tokens (--context and --continue), --samples asks for " + std::to_string(request.samples));
+  }
+  std::vector<int64_t> offsets;
+  std::set<int64_t> seen;
+  uint64_t state = request.seed;
+  while (static_cast<int>(offsets.size()) < request.samples) {
+    const auto offset = static_cast<int64_t>(multiply_high(split_mix(state), static_cast<uint64_t>(n_places)));
+    if (seen.insert(offset).second) offsets.push_back(offset);
+  }
+  return offsets;
+}
+
+Result<std::vector<int64_t>> parse_offsets(std::string_view list, int64_t n_tokens, int64_t length) {
+  std::vector<int64_t> offsets;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  for (;;) {
+    int64_t offset = 0;
+    const auto [stop, error] = std::from_chars(at, end, offset);
+    if (error != std::errc() || (stop != end && *stop != ',')) {
+      return usage("--offsets: '" + std::string(list) + "' is not a list of token offsets like 0,1000,2000");
+    }
+    if (offset < 0 || offset > n_tokens - length) {
+      return usage("--offsets: a window of " + std::to_string(length) + " tokens at " + std::to_string(offset) +
+                   " does not fit the text of " + std::to_string(n_tokens) + " tokens");
+    }
+    offsets.push_back(offset);
+    if (stop == end) return offsets;
+    at = stop + 1;
+  }
+}
+
+}  // namespace kedge::cli

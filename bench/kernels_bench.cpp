@@ -1,0 +1,355 @@
+// Attention kernels beside the walls of the machine: how fast it reads memory, how fast it multiplies and adds.
+// Compare lines of one run only; --benchmark_repetitions=5 and the smallest time, on a quiet machine.
+//   decode/TARGET/TYPE/mb:M/shuffled:S/dim:D/group:G/threads:T   ns per row of one kv head, GB/s
+//   tile, weights, anchors                                       GFLOP/s over the products that the mask leaves
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/attention.h"
+
+namespace kedge {
+namespace {
+
+// Anonymous memory that asks for huge pages, as an arena of blocks should.
+class Arena {
+ public:
+  explicit Arena(size_t n_bytes) : n_bytes_(n_bytes) {
+    void* p = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(p != MAP_FAILED, "mmap");
+    madvise(p, n_bytes, MADV_HUGEPAGE);
+    data_ = static_cast<std::byte*>(p);
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() { munmap(data_, n_bytes_); }
+  std::byte* data() const { return data_; }
+  size_t size() const { return n_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t n_bytes_ = 0;
+};
+
+struct CacheShape {
+  RowType type = RowType::f16;
+  int head_dim = 64;
+  int n_heads = 1;
+  int n_rows = 0;  // per head
+  bool shuffled = false;
+};
+
+// Heads full of small random numbers; blocks of a head in sequence, or drawn from the whole arena.
+class Cache {
+ public:
+  explicit Cache(const CacheShape& shape)
+      : shape_(shape),
+        blocks_per_head_((shape.n_rows + kBlockRows - 1) / kBlockRows),
+        arena_(static_cast<size_t>(blocks_per_head_) * shape.n_heads * kBlockRows * shape.head_dim * 4),
+        ids_(static_cast<size_t>(blocks_per_head_) * shape.n_heads),
+        positions_(ids_.size() * kBlockRows) {
+    std::iota(ids_.begin(), ids_.end(), 0U);
+    std::mt19937 random(1);
+    if (shape.shuffled) std::shuffle(ids_.begin(), ids_.end(), random);
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const auto block_of_head = static_cast<int>(i % static_cast<size_t>(blocks_per_head_));
+      for (int s = 0; s < kBlockRows; ++s) {
+        positions_[ids_[i] * static_cast<size_t>(kBlockRows) + static_cast<size_t>(s)] = block_of_head * kBlockRows + s;
+      }
+    }
+    fill(random);
+  }
+  KvHeadView head(int h) const {
+    return {.blocks = arena_.data(), .positions = positions_.data(),
+            .block_ids = ids_.data() + static_cast<size_t>(h) * static_cast<size_t>(blocks_per_head_),
+            .n_rows = shape_.n_rows, .head_dim = shape_.head_dim, .type = shape_.type};
+  }
+
+ private:
+  void fill(std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    const size_t block_bytes = static_cast<size_t>(kBlockRows) * shape_.head_dim * 4;
+    std::vector<std::byte> pattern(16 * block_bytes);
+    std::vector<float> k(static_cast<size_t>(shape_.head_dim));
+    for (size_t block = 0; block < 16; ++block) {
+      for (int slot = 0; slot < kBlockRows; ++slot) {
+        for (float& x : k) x = normal(random);
+        write_row(pattern.data() + block * block_bytes, slot, shape_.head_dim, shape_.type, k.data(), k.data());
+      }
+    }
+    for (size_t at = 0; at < arena_.size(); at += pattern.size()) {
+      std::memcpy(arena_.data() + at, pattern.data(), std::min(pattern.size(), arena_.size() - at));
+    }
+  }
+
+  CacheShape shape_;
+  int blocks_per_head_;
+  Arena arena_;
+  std::vector<uint32_t> ids_;
+  std::vector<int32_t> positions_;
+};
+
+std::vector<float> random_floats(size_t n) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(random);
+  return out;
+}
+
+__attribute__((target("avx2"))) uint64_t read_all(const std::byte* p, size_t n_bytes) {
+  __m256i sum[4] = {};
+  for (size_t at = 0; at + 256 <= n_bytes; at += 256) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 64), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 128), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 192), _MM_HINT_T1);
+    for (size_t i = 0; i < 8; ++i) {
+      const auto* line = reinterpret_cast<const __m256i*>(p + at + i * 32);
+      sum[i % 4] = _mm256_xor_si256(sum[i % 4], _mm256_loadu_si256(line));
+    }
+  }
+  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
+  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
+}
+
+void read_bandwidth(benchmark::State& state, size_t n_bytes) {
+  static std::unique_ptr<Arena> arena;
+  if (state.thread_index() == 0) {
+    arena = std::make_unique<Arena>(n_bytes);
+    std::memset(arena->data(), 1, n_bytes);
+  }
+  for (auto _ : state) {
+    const size_t share = n_bytes / static_cast<size_t>(state.threads());
+    benchmark::DoNotOptimize(read_all(arena->data() + share * static_cast<size_t>(state.thread_index()), share));
+  }
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(n_bytes) / state.threads() / 1e9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Sixteen chains of multiply-adds keep both units of a core busy. Sums converge to 2.
+constexpr int kPeakRounds = 100000;
+
+__attribute__((target("avx2,fma"))) float multiply_add_avx2() {
+  __m256 sum[12] = {};
+  const __m256 half = _mm256_set1_ps(0.5F);
+  for (int i = 0; i < kPeakRounds; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : sum) x = _mm256_fmadd_ps(x, half, half);
+  }
+  for (auto& x : sum) sum[0] = _mm256_add_ps(sum[0], x);
+  return _mm256_cvtss_f32(sum[0]);
+}
+
+__attribute__((target("avx512f"))) float multiply_add_avx512() {
+  __m512 sum[12] = {};
+  const __m512 half = _mm512_set1_ps(0.5F);
+  for (int i = 0; i < kPeakRounds; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : sum) x = _mm512_fmadd_ps(x, half, half);
+  }
+  for (auto& x : sum) sum[0] = _mm512_add_ps(sum[0], x);
+  return _mm512_cvtss_f32(sum[0]);
+}
+
+#ifndef __clang__
+__attribute__((target("avx512f,avx512bf16"))) float multiply_add_bf16() {
+  __m512 sum[12] = {};
+  const auto half = (__m512bh)_mm512_set1_epi32(0x3F003F00);
+  for (int i = 0; i < kPeakRounds; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : sum) x = _mm512_dpbf16_ps(x, half, half);
+  }
+  for (auto& x : sum) sum[0] = _mm512_add_ps(sum[0], x);
+  return _mm512_cvtss_f32(sum[0]);
+}
+#endif
+
+void set_gflops(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void multiply_add_peak(benchmark::State& state, float (*loop)(), int flops_per_step) {
+  for (auto _ : state) benchmark::DoNotOptimize(loop());
+  set_gflops(state, 12.0 * kPeakRounds * flops_per_step);
+}
+
+struct Case {
+  const AttentionKernels* kernels;
+  CacheShape cache;
+  int group;
+};
+
+// Threads take (head, segment) items from a counter, as a decoding step does.
+void decode(benchmark::State& state, const Case& c) {
+  static std::unique_ptr<Cache> cache;
+  static std::atomic<int> next;
+  if (state.thread_index() == 0) {
+    cache = std::make_unique<Cache>(c.cache);
+    next = 0;
+  }
+  const int segments = (c.cache.n_rows + kSegmentRows - 1) / kSegmentRows;
+  const int n_items = segments * c.cache.n_heads;
+  const int n_mine = n_items / state.threads();
+  const std::vector<float> q = random_floats(static_cast<size_t>(c.group * c.cache.head_dim));
+  std::vector<float> partial(static_cast<size_t>(partial_floats(c.group, c.cache.head_dim)));
+  for (auto _ : state) {
+    for (int i = 0; i < n_mine; ++i) {
+      const int item = state.thread_index() * n_mine + i;
+      const KvHeadView rows = cache->head(item / segments);
+      const int begin = item % segments * kSegmentRows;
+      c.kernels->attend_segment(rows, begin, std::min(begin + kSegmentRows, rows.n_rows), q.data(), c.group, 0.125F,
+                                partial.data());
+    }
+    benchmark::DoNotOptimize(partial.data());
+  }
+  const double rows = static_cast<double>(n_mine) * kSegmentRows;
+  state.counters["GB/s"] = benchmark::Counter(rows * c.cache.head_dim * 4 / 1e9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["ns/row"] = benchmark::Counter(
+      rows / 1e9, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+struct QueryBlock {
+  QueryBlock(const Case& c, int n_queries)
+      : floats(random_floats(static_cast<size_t>(n_queries * c.group * c.cache.head_dim))),
+        positions(static_cast<size_t>(n_queries)) {
+    std::iota(positions.begin(), positions.end(), c.cache.n_rows - n_queries);
+    queries = {.q = floats.data(), .row_stride = static_cast<long>(c.group) * c.cache.head_dim,
+               .head_stride = c.cache.head_dim, .positions = positions.data(), .n_queries = n_queries,
+               .group = c.group, .scale = 0.125F};
+  }
+  std::vector<float> floats;
+  std::vector<int32_t> positions;
+  TileQueries queries{};
+};
+
+// Pairs of (query, row) that the mask leaves when the queries are the last of the rows.
+double visible_pairs(const Case& c, int n_queries) {
+  return c.group * (static_cast<double>(n_queries) * c.cache.n_rows - n_queries * (n_queries - 1.0) / 2);
+}
+
+void tile(benchmark::State& state, const Case& c) {
+  const Cache cache(c.cache);
+  const QueryBlock block(c, kTileQueries);
+  std::vector<float> y(block.floats.size());
+  const auto floats = static_cast<size_t>(tile_scratch_floats(kTileQueries, c.group, c.cache.head_dim));
+  const Arena scratch(floats * sizeof(float));
+  const TileOutput out = {.y = y.data(), .row_stride = block.queries.row_stride,
+                          .head_stride = block.queries.head_stride};
+  for (auto _ : state) {
+    c.kernels->attend_tile(cache.head(0), block.queries, out, reinterpret_cast<float*>(scratch.data()));
+    benchmark::DoNotOptimize(y.data());
+  }
+  set_gflops(state, 4 * c.cache.head_dim * visible_pairs(c, kTileQueries));
+}
+
+constexpr int kWindow = 32;
+
+void weights(benchmark::State& state, const Case& c) {
+  const Cache cache(c.cache);
+  const QueryBlock block(c, kWindow);
+  std::vector<float> out(static_cast<size_t>(kWindow) * c.group * c.cache.n_rows);
+  for (auto _ : state) {
+    c.kernels->attention_weights(cache.head(0), block.queries, out.data());
+    benchmark::DoNotOptimize(out.data());
+  }
+  set_gflops(state, 2 * c.cache.head_dim * visible_pairs(c, kWindow));
+}
+
+void anchors(benchmark::State& state, const Case& c) {
+  const Cache cache(c.cache);
+  const int n = kWindow * c.group;
+  const std::vector<float> a = random_floats(static_cast<size_t>(n) * static_cast<size_t>(c.cache.n_rows));
+  const std::vector<float> y = random_floats(static_cast<size_t>(n * c.cache.head_dim));
+  std::vector<float> score(static_cast<size_t>(c.cache.n_rows));
+  for (auto _ : state) {
+    c.kernels->anchor_scores(cache.head(0), a.data(), y.data(), n, score.data());
+    benchmark::DoNotOptimize(score.data());
+  }
+  set_gflops(state, 2.0 * c.cache.head_dim * n * c.cache.n_rows);
+}
+
+void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuffled, int head_dim, int group) {
+  const int n_heads = std::max(1, mb / 4);
+  const int n_rows = mb * (1 << 20) / n_heads / (head_dim * 4) / kSegmentRows * kSegmentRows;
+  const std::string name = std::string("decode/") + kernels->name + (type == RowType::f16 ? "/f16" : "/bf16") +
+                           "/mb:" + std::to_string(mb) + "/shuffled:" + (shuffled ? "1" : "0") +
+                           "/dim:" + std::to_string(head_dim) + "/group:" + std::to_string(group);
+  const Case c = {.kernels = kernels,
+                  .cache = {.type = type, .head_dim = head_dim, .n_heads = n_heads, .n_rows = n_rows,
+                            .shuffled = shuffled},
+                  .group = group};
+  benchmark::RegisterBenchmark(name.c_str(), decode, c)->ThreadRange(1, 2)->UseRealTime();
+}
+
+void add_products(const AttentionKernels* kernels, RowType type, int n_rows, int head_dim) {
+  const std::string name = std::string("/") + kernels->name + (type == RowType::f16 ? "/f16" : "/bf16") +
+                           "/rows:" + std::to_string(n_rows) + "/dim:" + std::to_string(head_dim) + "/group:3";
+  const Case c = {.kernels = kernels, .cache = {.type = type, .head_dim = head_dim, .n_rows = n_rows}, .group = 3};
+  benchmark::RegisterBenchmark(("tile" + name).c_str(), tile, c)->ThreadRange(1, 2)->UseRealTime();
+  benchmark::RegisterBenchmark(("weights" + name).c_str(), weights, c)->UseRealTime();
+  benchmark::RegisterBenchmark(("anchors" + name).c_str(), anchors, c)->UseRealTime();
+}
+
+void add_peaks() {
+  if (attention_kernels("avx2") != nullptr) {
+    for (const size_t mb : {1U, 64U, 512U}) {
+      const std::string name = "read/mb:" + std::to_string(mb);
+      benchmark::RegisterBenchmark(name.c_str(), read_bandwidth, mb << 20)->ThreadRange(1, 2)->UseRealTime();
+    }
+    benchmark::RegisterBenchmark("peak/avx2", multiply_add_peak, multiply_add_avx2, 16)
+        ->ThreadRange(1, 2)->UseRealTime();
+  }
+  if (attention_kernels("avx512") != nullptr) {
+    benchmark::RegisterBenchmark("peak/avx512", multiply_add_peak, multiply_add_avx512, 32)
+        ->ThreadRange(1, 2)->UseRealTime();
+  }
+#ifndef __clang__
+  if (attention_kernels("avx512bf16") != nullptr) {
+    benchmark::RegisterBenchmark("peak/avx512bf16", multiply_add_peak, multiply_add_bf16, 64)
+        ->ThreadRange(1, 2)->UseRealTime();
+  }
+#endif
+}
+
+void add_all() {
+  add_peaks();
+  for (const char* name : {"avx2", "avx512", "avx512bf16"}) {
+    const AttentionKernels* kernels = attention_kernels(name);
+    if (kernels == nullptr) continue;
+    for (const RowType type : {RowType::f16, RowType::bf16}) {
+      add_decode(kernels, type, 1, false, 64, 3);
+      add_decode(kernels, type, 64, false, 64, 3);
+      add_decode(kernels, type, 64, true, 64, 3);
+      add_decode(kernels, type, 512, false, 64, 3);
+      add_decode(kernels, type, 512, true, 64, 3);
+      for (const int n_rows : {512, 4096}) add_products(kernels, type, n_rows, 64);
+      add_products(kernels, type, 4096, 128);
+    }
+    for (const int group : {1, 4, 8}) add_decode(kernels, RowType::f16, 64, false, 64, group);
+    add_decode(kernels, RowType::f16, 64, false, 128, 4);
+  }
+}
+
+}  // namespace
+}  // namespace kedge
+
+int main(int argc, char** argv) {
+  kedge::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

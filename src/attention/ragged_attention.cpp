@@ -1,0 +1,176 @@
+#include "attention/ragged_attention.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace kedge::attention {
+
+namespace {
+
+constexpr int kAlignFloats = 16;  // 64 bytes
+
+const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
+float* floats(ggml_tensor* t) { return static_cast<float*>(t->data); }
+
+int segments_of(int n_rows) { return (n_rows + kSegmentRows - 1) / kSegmentRows; }
+
+}  // namespace
+
+RaggedAttention::RaggedAttention(const Options& options) : options_(options) {
+  const AttentionShape& shape = options_.shape;
+  scratch_floats_ = tile_scratch_floats(kTileQueries, shape.group(), shape.head_dim);
+  scratch_floats_ = (scratch_floats_ + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+}
+
+RaggedAttention::~RaggedAttention() = default;
+
+tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
+                                       tensor::Tensor /*x_normed*/) {
+  const int64_t n_tokens = q->ne[1];
+  const int64_t width = q->ne[0];  // n_heads * head_dim
+  Node* node = &nodes_.emplace_back(Node{this, layer});
+  const std::array<tensor::Tensor, 2> rows = {k, v};
+  tensor::Tensor appended = graph.custom(rows, 1, 1, append_node, node);
+  const std::array<tensor::Tensor, 2> inputs = {q, appended};
+  if (n_tokens > 1) {
+    if (scratch_.empty()) scratch_.resize(static_cast<size_t>(scratch_floats_) * options_.n_threads + kAlignFloats);
+    return graph.custom(inputs, n_tokens, width, tiles_node, node);
+  }
+  tensor::Tensor attended = graph.custom(inputs, 1, 1, segments_node, node);
+  const std::array<tensor::Tensor, 2> parts = {q, attended};
+  return graph.custom(parts, 1, width, merge_node, node);
+}
+
+// k f32 [n, n_kv_heads * head_dim], v same. Threads take whole heads: a head's length has one writer.
+void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const Node& node = *static_cast<Node*>(user);
+  RaggedAttention& self = *node.port;
+  const ggml_tensor* k = dst->src[0];
+  const ggml_tensor* v = dst->src[1];
+  const AttentionShape& shape = self.options_.shape;
+  check(static_cast<size_t>(k->ne[1]) == self.positions_.size(), "positions of the batch were set");
+  if (ith == 0) self.next_tile_.store(0, std::memory_order_relaxed);
+  for (int head = ith; head < shape.n_kv_heads; head += nth) {
+    self.options_.rows->append(node.layer, head,
+                               {.k = floats(k) + static_cast<long>(head) * shape.head_dim,
+                                .v = floats(v) + static_cast<long>(head) * shape.head_dim,
+                                .row_stride = k->ne[0],
+                                .positions = self.positions_});
+  }
+}
+
+void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) {
+  positions_ = positions;
+  if (positions.size() != 1) return;
+  const AttentionShape& shape = options_.shape;
+  int most = 0;
+  for (int layer = 0; layer < n_layers; ++layer) {
+    int segments = 0;
+    for (int head = 0; head < shape.n_kv_heads; ++head) segments += segments_of(options_.rows->view(layer, head).n_rows + 1);
+    most = std::max(most, segments);
+  }
+  const size_t wanted = static_cast<size_t>(most) * partial_floats(shape.group(), shape.head_dim);
+  if (partials_.size() < wanted) partials_.resize(wanted * 2);
+}
+
+// q f32 [1, n_heads * head_dim]. A head's rows are cut into segments of kSegmentRows whatever the number of threads, so that
+// merging is deterministic; each thread walks the same short list and takes the segments whose middle lies in its share.
+void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const Node& node = *static_cast<Node*>(user);
+  RaggedAttention& self = *node.port;
+  const AttentionShape& shape = self.options_.shape;
+  const float* q = floats(dst->src[0]);
+  const int group = shape.group();
+  const int floats_each = partial_floats(group, shape.head_dim);
+  long total = 0;
+  for (int head = 0; head < shape.n_kv_heads; ++head) total += self.options_.rows->view(node.layer, head).n_rows;
+  const Share share = share_of(total, ith, nth);
+  long at = 0;
+  int slot = 0;
+  for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const KvHeadView rows = self.options_.rows->view(node.layer, head);
+    for (int begin = 0; begin < rows.n_rows; begin += kSegmentRows, ++slot) {
+      const int end = std::min(rows.n_rows, begin + kSegmentRows);
+      const long middle = at + (end - begin) / 2;
+      at += end - begin;
+      if (middle < share.begin || middle >= share.end) continue;
+      self.options_.kernels->attend_segment(rows, begin, end, q + static_cast<long>(head) * group * shape.head_dim, group,
+                                            shape.scale, &self.partials_[static_cast<size_t>(slot) * floats_each]);
+    }
+  }
+}
+
+// y f32 [1, n_heads * head_dim]
+void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const Node& node = *static_cast<Node*>(user);
+  RaggedAttention& self = *node.port;
+  const AttentionShape& shape = self.options_.shape;
+  const int group = shape.group();
+  const int floats_each = partial_floats(group, shape.head_dim);
+  int slot = 0;
+  for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const int n_segments = segments_of(self.options_.rows->view(node.layer, head).n_rows);
+    if (head % nth == ith) {
+      const long offset = static_cast<long>(head) * group * shape.head_dim;
+      float* y = floats(dst) + offset;
+      self.options_.kernels->merge_partials(&self.partials_[static_cast<size_t>(slot) * floats_each], n_segments, group,
+                                            shape.head_dim, y);
+      self.record(node.layer, head, self.positions_[0], floats(dst->src[0]) + offset, y);
+    }
+    slot += n_segments;
+  }
+}
+
+// y f32 [n, n_heads * head_dim]. Tiles are handed out from the last (which sees most rows) to the first.
+void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* user) {
+  const Node& node = *static_cast<Node*>(user);
+  RaggedAttention& self = *node.port;
+  const AttentionShape& shape = self.options_.shape;
+  const auto n_tokens = static_cast<int>(dst->ne[1]);
+  const long width = dst->ne[0];
+  const int n_tiles = (n_tokens + kTileQueries - 1) / kTileQueries;
+  const auto base = reinterpret_cast<uintptr_t>(self.scratch_.data());
+  float* scratch = self.scratch_.data() + ((64 - base % 64) % 64) / sizeof(float) + ith * self.scratch_floats_;
+  for (;;) {
+    const int item = self.next_tile_.fetch_add(1, std::memory_order_relaxed);
+    if (item >= n_tiles * shape.n_kv_heads) break;
+    const int head = item % shape.n_kv_heads;
+    const int tile = n_tiles - 1 - item / shape.n_kv_heads;
+    const int first = tile * kTileQueries;
+    const int n = std::min(kTileQueries, n_tokens - first);
+    const long offset = static_cast<long>(head) * shape.group() * shape.head_dim;
+    const float* q = floats(dst->src[0]) + first * width + offset;
+    float* y = floats(dst) + first * width + offset;
+    self.options_.kernels->attend_tile(self.options_.rows->view(node.layer, head),
+                                       {.q = q,
+                                        .row_stride = width,
+                                        .head_stride = shape.head_dim,
+                                        .positions = self.positions_.data() + first,
+                                        .n_queries = n,
+                                        .group = shape.group(),
+                                        .scale = shape.scale},
+                                       {.y = y, .row_stride = width, .head_stride = shape.head_dim}, scratch);
+    for (int t = 0; t < n; ++t) self.record(node.layer, head, self.positions_[first + t], q + t * width, y + t * width);
+  }
+}
+
+// q, y: of the group's first query head at this position, f32 [group][head_dim].
+void RaggedAttention::record(int layer, int kv_head, int32_t position, const float* q, const float* y) const {
+  if (options_.taps == nullptr || options_.taps->window() == 0) return;
+  if (position + options_.taps->window() <= positions_.back()) return;  // a newer row takes its slot
+  const AttentionShape& shape = options_.shape;
+  for (int g = 0; g < shape.group(); ++g) {
+    const long offset = static_cast<long>(g) * shape.head_dim;
+    options_.taps->record({.layer = layer,
+                           .head = kv_head * shape.group() + g,
+                           .position = position,
+                           .q = q + offset,
+                           .y = y + offset});
+  }
+}
+
+}  // namespace kedge::attention

@@ -1,0 +1,86 @@
+// Attention over ragged KV rows as ggml custom nodes: append, then attend, then record what scorers want to see.
+//
+//   one token:   [append K,V] -> [attend: (kv head, segment) items -> partial m,l,O] -> [merge -> y]
+//   a batch:     [append K,V] -> [attend: (kv head, query tile) items, largest first -> y]
+//
+// Nodes carry no lengths: what they attend over is looked up when they run, so a decode graph is built once and replayed.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/attention_port.h"
+#include "attention/taps.h"
+#include "kernels/attention.h"
+
+namespace kedge::attention {
+
+// Who owns the rows. Implemented by the session over the store, and by tests over plain vectors.
+class KvRows {
+ public:
+  virtual ~KvRows() = default;
+  // k, v: f32, row i at k + i * row_stride; room has been reserved. Concurrent for different heads.
+  struct NewRows {
+    const float* k;
+    const float* v;
+    long row_stride;
+    std::span<const int32_t> positions;
+  };
+  virtual void append(int layer, int head, const NewRows& rows) = 0;
+  virtual KvHeadView view(int layer, int head) const = 0;
+};
+
+struct AttentionShape {
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  float scale = 1;
+  int group() const { return n_heads / n_kv_heads; }
+};
+
+class RaggedAttention final : public AttentionPort {
+ public:
+  struct Options {
+    AttentionShape shape;
+    const AttentionKernels* kernels = nullptr;
+    KvRows* rows = nullptr;
+    Taps* taps = nullptr;  // nullptr: nothing is recorded
+    int n_threads = 1;
+  };
+  explicit RaggedAttention(const Options& options);
+  ~RaggedAttention() override;
+
+  tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
+                        tensor::Tensor x_normed) override;
+
+  // Call before each graph run: positions of its tokens, ascending; they must stay valid during it. Also makes room for
+  // the partial results of a one-token run over layers [0, n_layers) as long as they will be after the append.
+  void prepare(std::span<const int32_t> positions, int n_layers);
+  // Forgets the nodes of graphs that no longer exist.
+  void clear_nodes() { nodes_.clear(); }
+
+ private:
+  struct Node {
+    RaggedAttention* port;
+    int layer;
+  };
+
+  static void append_node(ggml_tensor* dst, int ith, int nth, void* user);
+  static void segments_node(ggml_tensor* dst, int ith, int nth, void* user);
+  static void merge_node(ggml_tensor* dst, int ith, int nth, void* user);
+  static void tiles_node(ggml_tensor* dst, int ith, int nth, void* user);
+  void record(int layer, int kv_head, int32_t position, const float* q, const float* y) const;
+
+  Options options_;
+  std::span<const int32_t> positions_;
+  std::deque<Node> nodes_;              // stable addresses: nodes hold pointers to their elements
+  std::vector<float> partials_;         // decode: f32 [slots][partial_floats]
+  std::atomic<int> next_tile_{0};       // prefill: next tile to hand out
+  std::vector<float> scratch_;          // prefill: per thread, 64-byte aligned
+  long scratch_floats_ = 0;
+};
+
+}  // namespace kedge::attention

@@ -1,0 +1,53 @@
+#include "attention/taps.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kedge::attention {
+
+Taps::Taps(const TapShape& shape) : shape_(shape) {
+  const auto slots = static_cast<size_t>(shape.n_layers) * shape.n_heads * shape.window;
+  q_.resize(slots * shape.head_dim);
+  y_.resize(slots * shape.head_dim);
+  positions_.assign(slots, -1);
+}
+
+size_t Taps::slot(int layer, int head, int32_t position) const {
+  return (static_cast<size_t>(layer) * shape_.n_heads + head) * shape_.window + position % shape_.window;
+}
+
+void Taps::record(const Row& row) {
+  const size_t at = slot(row.layer, row.head, row.position);
+  const auto d = static_cast<size_t>(shape_.head_dim);
+  std::memcpy(&q_[at * d], row.q, d * sizeof(float));
+  std::memcpy(&y_[at * d], row.y, d * sizeof(float));
+  positions_[at] = row.position;
+}
+
+ObservedWindow Taps::gather(const Query& query) const {
+  ObservedWindow out;
+  if (shape_.window == 0) return out;
+  int n = 0;
+  while (n < std::min(shape_.window, query.n_tokens)) {
+    const int32_t position = query.n_tokens - 1 - n;
+    if (positions_[slot(query.layer, query.first_head, position)] != position) break;
+    ++n;
+  }
+  const auto d = static_cast<size_t>(shape_.head_dim);
+  out.q.resize(static_cast<size_t>(n) * query.group * d);
+  out.y.resize(out.q.size());
+  out.positions.resize(n);
+  for (int t = 0; t < n; ++t) {
+    const int32_t position = query.n_tokens - n + t;
+    out.positions[t] = position;
+    for (int g = 0; g < query.group; ++g) {
+      const size_t from = slot(query.layer, query.first_head + g, position) * d;
+      const size_t to = (static_cast<size_t>(t) * query.group + g) * d;
+      std::memcpy(&out.q[to], &q_[from], d * sizeof(float));
+      std::memcpy(&out.y[to], &y_[from], d * sizeof(float));
+    }
+  }
+  return out;
+}
+
+}  // namespace kedge::attention

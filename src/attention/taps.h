@@ -1,0 +1,57 @@
+// Observations that scorers ask for: the last W query rows of every layer (after RoPE) and the heads' outputs for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kedge::attention {
+
+struct TapShape {
+  int n_layers = 0;
+  int window = 0;  // W; 0 = nothing is recorded
+  int n_heads = 0;
+  int head_dim = 0;
+};
+
+// Query rows of one kv head, oldest first, as scorers see them.
+struct ObservedWindow {
+  std::vector<float> q;            // f32 [n][group][head_dim]
+  std::vector<float> y;            // f32 [n][group][head_dim]
+  std::vector<int32_t> positions;  // i32 [n]
+};
+
+// A ring per layer: the row of position p lives in slot p % W. Different (layer, head) may be recorded concurrently.
+class Taps {
+ public:
+  explicit Taps(const TapShape& shape);
+  int window() const { return shape_.window; }
+
+  struct Row {
+    int layer;
+    int head;  // query head
+    int32_t position;
+    const float* q;  // f32 [head_dim]
+    const float* y;  // f32 [head_dim]
+  };
+  void record(const Row& row);
+
+  // The newest rows below position n_tokens that were recorded without a gap, at most W.
+  struct Query {
+    int layer;
+    int first_head;  // query heads first_head .. first_head + group - 1
+    int group;
+    int32_t n_tokens;
+  };
+  ObservedWindow gather(const Query& query) const;
+
+ private:
+  size_t slot(int layer, int head, int32_t position) const;
+
+  TapShape shape_;
+  std::vector<float> q_;            // f32 [n_layers][n_heads][window][head_dim]
+  std::vector<float> y_;            // same
+  std::vector<int32_t> positions_;  // i32 [n_layers][n_heads][window], -1 = empty
+};
+
+}  // namespace kedge::attention

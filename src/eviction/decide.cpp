@@ -1,0 +1,175 @@
+// One layer's eviction: scores -> allocator -> rounding -> select.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "eviction/compete.h"
+#include "eviction/select.h"
+#include "eviction/window_scorer.h"
+
+namespace kedge::eviction {
+namespace {
+
+constexpr int kMostParts = 4;                  // of one head's window
+constexpr int kPartQueries = 8;                // at least, so that a part still reads K once for many queries
+constexpr int64_t kPartFloats = int64_t{1} << 20;  // partial sums of one head: 4 MiB
+
+// Calls fn(i) for i in 0..n-1, each once, on whichever thread is free.
+template <typename Function>
+void for_each_item(Executor& executor, int n, const Function& fn) {
+  std::atomic<int> next{0};
+  executor.run([&](int, int) {
+    for (int i = next.fetch_add(1); i < n; i = next.fetch_add(1)) fn(i);
+  });
+}
+
+// Into how many parts a head's window is cut: by geometry alone, so that the sums are the same for any thread count.
+int part_count(const Scorer& scorer, const HeadInput& in) {
+  if (!scorer.splits_by_query() || in.n_window == 0) return 1;
+  const int64_t by_memory = std::max<int64_t>(kPartFloats / std::max(in.rows.n_rows, 1), 1);
+  return static_cast<int>(std::min<int64_t>({kMostParts, (in.n_window + kPartQueries - 1) / kPartQueries, by_memory}));
+}
+
+struct ScoreItem {
+  size_t head = 0;
+  int part = 0;
+  int n_parts = 1;
+  std::vector<float> sum;  // parts after the first: f32 [n_rows]
+};
+
+void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Executor& executor,
+                 std::vector<std::vector<float>>& score) {
+  std::vector<ScoreItem> items;
+  for (size_t h = 0; h < heads.size(); ++h) {
+    score[h].assign(static_cast<size_t>(heads[h].rows.n_rows), 0.0F);
+    const int n_parts = part_count(scorer, heads[h]);
+    for (int part = 0; part < n_parts; ++part) items.push_back({.head = h, .part = part, .n_parts = n_parts, .sum = {}});
+  }
+  for_each_item(executor, static_cast<int>(items.size()), [&](int i) {
+    ScoreItem& item = items[static_cast<size_t>(i)];
+    const HeadInput& in = heads[item.head];
+    if (item.n_parts == 1) return scorer.score(in, score[item.head]);
+    if (item.part > 0) item.sum.assign(score[item.head].size(), 0.0F);
+    const Share share = share_of(in.n_window, item.part, item.n_parts);
+    scorer.add_queries(in, static_cast<int>(share.begin), static_cast<int>(share.end),
+                       item.part > 0 ? item.sum : score[item.head]);
+  });
+  for_each_item(executor, static_cast<int>(heads.size()), [&](int h) {
+    bool is_split = false;
+    std::vector<float>& sum = score[static_cast<size_t>(h)];
+    for (const ScoreItem& item : items) {  // in order of parts
+      if (item.head != static_cast<size_t>(h) || item.part == 0) continue;
+      is_split = true;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += item.sum[i];
+    }
+    if (is_split) scorer.finish(heads[static_cast<size_t>(h)], sum);
+  });
+#ifndef NDEBUG
+  for (const auto& one : score) {
+    check(std::all_of(one.begin(), one.end(), [](float s) { return std::isfinite(s); }), "scores are finite");
+  }
+#endif
+}
+
+// How many rows each head must keep for some protection, and whether the layer has room for that.
+struct Room {
+  const LayerInput& in;
+  int64_t total_rows = 0;
+
+  int32_t minimum(const HeadInput& head, int n_sinks, int n_recent) const {
+    int64_t n = 0;
+    while (n < head.rows.n_rows && head.rows.position(static_cast<int32_t>(n)) < n_sinks) ++n;
+    n += n_recent;
+    return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(n, 1), head.rows.n_rows));
+  }
+  bool fits(int n_sinks, int n_recent) const {
+    int64_t rows = 0;
+    int64_t blocks = 0;
+    for (const HeadInput& head : in.heads) {
+      const int64_t least = minimum(head, n_sinks, n_recent);
+      rows += least;
+      blocks += (least + in.growth + kBlockRows - 1) / kBlockRows;
+    }
+    return rows <= total_rows && (in.rows_total > 0 || blocks <= in.blocks_total);
+  }
+};
+
+struct Protection {
+  int n_sinks = 0;
+  int n_recent = 0;
+};
+
+// The largest n in 0..most with fits(n); 0 if none.
+template <typename Predicate>
+int largest(int most, const Predicate& fits) {
+  int lo = 0;
+  int hi = most + 1;
+  while (hi - lo > 1) {
+    const int middle = lo + (hi - lo) / 2;
+    (fits(middle) ? lo : hi) = middle;
+  }
+  return lo;
+}
+
+Protection affordable(const LayerInput& in, int64_t total_rows) {
+  const Room room{.in = in, .total_rows = total_rows};
+  int32_t most_rows = 0;
+  for (const HeadInput& head : in.heads) most_rows = std::max(most_rows, head.rows.n_rows);
+  const Protection asked{.n_sinks = std::max(in.n_sinks, 0), .n_recent = std::clamp(in.n_recent, 0, most_rows)};
+  if (room.fits(asked.n_sinks, asked.n_recent)) return asked;
+  if (!room.fits(asked.n_sinks, 0)) return {.n_sinks = largest(asked.n_sinks, [&](int n) { return room.fits(n, 0); })};
+  return {.n_sinks = asked.n_sinks, .n_recent = largest(asked.n_recent, [&](int n) { return room.fits(asked.n_sinks, n); })};
+}
+
+std::vector<int32_t> rows_per_head(const Policy& policy, const LayerInput& in, const LayerScores& scores,
+                                   int64_t total_rows) {
+  std::vector<int32_t> rows = policy.allocator->allocate(scores, total_rows);
+  check(rows.size() == in.heads.size(), "the allocator names every head");
+  if (in.rows_total > 0) return rows;
+  RoundInput round{.rows = rows, .minimum = {}, .available = {}, .growth = in.growth, .blocks_total = in.blocks_total};
+  for (size_t h = 0; h < rows.size(); ++h) {
+    round.minimum.push_back(minimum_rows(scores.is_protected[h], scores.score[h].size()));
+    round.available.push_back(static_cast<int32_t>(scores.score[h].size()));
+  }
+  return round_to_blocks(round);
+}
+
+}  // namespace
+
+LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor& executor) {
+  const size_t n_heads = in.heads.size();
+  const int64_t by_blocks = in.blocks_total * kBlockRows - static_cast<int64_t>(n_heads) * in.growth;
+  const int64_t total_rows = std::max<int64_t>(in.rows_total > 0 ? in.rows_total : by_blocks, 0);
+  const Protection protection = affordable(in, total_rows);
+  const Scorer& scorer = *policy.scorer;
+
+  std::vector<HeadInput> heads;
+  std::vector<std::vector<uint8_t>> is_protected(n_heads);
+  for (size_t h = 0; h < n_heads; ++h) {
+    heads.push_back(last_queries(in.heads[h], scorer.needs().window));
+    is_protected[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
+    mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
+    heads[h].is_protected = is_protected[h];
+  }
+  LayerDecision decision;
+  decision.score.resize(n_heads);
+  decision.keep.resize(n_heads);
+  score_heads(scorer, heads, executor, decision.score);
+
+  LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
+  for (size_t h = 0; h < n_heads; ++h) {
+    scores.score.emplace_back(decision.score[h]);
+    scores.is_protected.emplace_back(is_protected[h]);
+  }
+  const std::vector<int32_t> rows = rows_per_head(policy, in, scores, total_rows);
+  for_each_item(executor, static_cast<int>(n_heads), [&](int i) {
+    const size_t h = static_cast<size_t>(i);
+    const int64_t k = std::max<int64_t>(rows[h], 1);
+    decision.keep[h] = select(decision.score[h], is_protected[h], k, scorer.chunk());
+  });
+  return decision;
+}
+
+}  // namespace kedge::eviction

@@ -1,0 +1,27 @@
+// Option lists of a method, `k=v,k=v`: split, checked against its table, spelled out again.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eviction/policy.h"
+
+namespace kedge::eviction {
+
+struct GivenOption {
+  std::string key;
+  std::string value;
+};
+
+// "" -> none. Error usage: an empty piece, no '=', a key twice. `method` is for messages.
+Result<std::vector<GivenOption>> split_options(std::string_view text, std::string_view method);
+
+struct ResolvedOptions {
+  OptionValues values;  // every option of the table but those with to_allocator
+  std::string text;     // "k=v,k=v" in the table's order; parses back to the same values
+};
+// Error usage: unknown key (names the nearest), a value of the wrong kind or out of range.
+Result<ResolvedOptions> resolve_options(const MethodInfo& method, const std::vector<GivenOption>& given);
+
+}  // namespace kedge::eviction

@@ -1,0 +1,90 @@
+#include "eviction/window_scorer.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/check.h"
+
+namespace kedge::eviction {
+namespace {
+
+constexpr int64_t kScratchFloats = int64_t{1} << 19;  // 2 MiB: about an L2 cache, and little beside any budget
+
+}  // namespace
+
+HeadInput last_queries(HeadInput in, int window) {
+  const int drop = in.n_window - std::clamp(window, 0, in.n_window);
+  const ptrdiff_t floats = ptrdiff_t{drop} * in.group * in.rows.head_dim;
+  if (drop > 0) {
+    in.q += floats;
+    in.y += floats;
+    in.query_positions += drop;
+    in.n_window -= drop;
+  }
+  return in;
+}
+
+void score_by_position(const HeadInput& in, std::span<float> score) {
+  for (int32_t i = 0; i < in.rows.n_rows; ++i) score[static_cast<size_t>(i)] = static_cast<float>(in.rows.position(i));
+}
+
+void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use) {
+  const int64_t n_rows = in.rows.n_rows;
+  if (n_rows == 0 || begin >= end) return;
+  check(in.kernels != nullptr && in.q != nullptr && in.query_positions != nullptr, "a window scorer needs its queries");
+  const long query_floats = static_cast<long>(in.group) * in.rows.head_dim;
+  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / (in.group * n_rows), 1, end - begin));
+  std::vector<float> weights(static_cast<size_t>(batch * in.group * n_rows));
+  for (int t = begin; t < end; t += batch) {
+    const int n = std::min(batch, end - t);
+    const TileQueries queries{.q = in.q + t * query_floats,
+                              .row_stride = query_floats,
+                              .head_stride = in.rows.head_dim,
+                              .positions = in.query_positions + t,
+                              .n_queries = n,
+                              .group = in.group,
+                              .scale = in.scale};
+    in.kernels->attention_weights(in.rows, queries, weights.data());
+    use(t, n, std::span(weights).first(static_cast<size_t>(n * in.group * n_rows)));
+  }
+}
+
+void max_pool(std::span<float> values, int width) {
+  if (width <= 1) return;
+  const size_t n = values.size();
+  const size_t half = static_cast<size_t>(width / 2);
+  // padded[i] is values[i - half]; zeros outside never win. Doubling: after the steps padded[i] is the maximum of `span` values
+  // from i on, and two such spans cover the window.
+  std::vector<float> padded(n + 2 * half, 0.0F);
+  std::copy(values.begin(), values.end(), padded.begin() + half);
+  size_t span = 1;
+  size_t end = padded.size();
+  for (; span * 2 <= static_cast<size_t>(width); span *= 2) {
+    end -= span;
+    for (size_t i = 0; i < end; ++i) padded[i] = std::max(padded[i], padded[i + span]);
+  }
+  const size_t second = static_cast<size_t>(width) - span;
+  for (size_t i = 0; i < n; ++i) values[i] = std::max(padded[i], padded[i + second]);
+}
+
+void average_pool(std::span<float> values, int width) {
+  if (width <= 1) return;
+  const int n = static_cast<int>(values.size());
+  const int half = width / 2;
+  const std::vector<float> from(values.begin(), values.end());
+  for (int i = 0; i < n; ++i) {
+    float sum = 0;
+    for (int j = std::max(i - half, 0); j <= std::min(i + half, n - 1); ++j) sum += from[static_cast<size_t>(j)];
+    values[static_cast<size_t>(i)] = sum / static_cast<float>(width);
+  }
+}
+
+void WindowScorer::score(const HeadInput& in, std::span<float> score) const {
+  const HeadInput head = last_queries(in, window_);
+  if (head.n_window == 0) return score_by_position(head, score);
+  std::fill(score.begin(), score.end(), 0.0F);
+  add_queries(head, 0, head.n_window, score);
+  finish(head, score);
+}
+
+}  // namespace kedge::eviction

@@ -1,0 +1,39 @@
+// What scorers that look at the attention of the last queries share: batches of bounded scratch, pooling along rows.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "eviction/policy.h"
+
+namespace kedge::eviction {
+
+// The same head with only the last `window` of its queries (all if it has fewer; none if window is 0).
+HeadInput last_queries(HeadInput in, int window);
+
+// score = position: what is left when nothing was observed, and what the streaming family is.
+void score_by_position(const HeadInput& in, std::span<float> score);
+
+// Softmax weights of queries [begin, end) in batches: use(t, n, a) gets queries t..t+n-1, a f32 [n * group][n_rows]
+// query-major, free to be overwritten. Scratch is 2 MiB, or one query's weights if these are more.
+using UseWeights = std::function<void(int t, int n, std::span<float> a)>;
+void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use);
+
+// Centred sliding windows of `width` (odd) along f32 values [n], in place. max: of the rows that exist (values >= 0).
+// average: always divides by `width`, rows that do not exist count as 0 (as torch's avg_pool1d with padding does).
+void max_pool(std::span<float> values, int width);
+void average_pool(std::span<float> values, int width);
+
+// A scorer over the last `window` queries that adds them up.
+class WindowScorer : public Scorer {
+ public:
+  explicit WindowScorer(int window) : window_(window) {}
+  Needs needs() const override { return {.window = window_, .values = true}; }
+  bool splits_by_query() const override { return true; }
+  void score(const HeadInput& in, std::span<float> score) const override;
+
+ private:
+  int window_;
+};
+
+}  // namespace kedge::eviction

@@ -1,0 +1,66 @@
+// The kernels compiled for AVX2, FMA and F16C. Headers with inline functions come before the pragma, so that nothing but our own
+// templates (internal linkage) is compiled with these instructions. The instantiations happen at the end of the file,
+// so the pragma is never switched off again.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attention_targets.h"
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#include "kernels/simd_avx2.h"
+
+#include "kernels/decode_inl.h"
+#include "kernels/scoring_inl.h"
+#include "kernels/tile_inl.h"
+
+namespace kedge {
+namespace {
+
+void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
+                    float* partial) {
+  if (rows.type == RowType::f16) {
+    return decode<RowType::f16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  }
+  return decode<RowType::bf16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+}
+
+void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
+  if (rows.type == RowType::f16) return tile_f32<RowType::f16>(rows, queries, out, scratch);
+  return tile_f32<RowType::bf16>(rows, queries, out, scratch);
+}
+
+void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights) {
+  if (rows.type == RowType::f16) return weights_f32<RowType::f16>(rows, queries, weights);
+  return weights_f32<RowType::bf16>(rows, queries, weights);
+}
+
+void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
+  if (rows.type == RowType::f16) return anchors_f32<RowType::f16>(rows, a, y, n, score);
+  return anchors_f32<RowType::bf16>(rows, a, y, n, score);
+}
+
+}  // namespace
+
+const AttentionKernels kAvx2Kernels = {
+    .name = "avx2",
+    .attend_segment = attend_segment,
+    .merge_partials = merge_partials,
+    .attend_tile = attend_tile,
+    .attention_weights = attention_weights,
+    .anchor_scores = anchor_scores,
+    .exp_floats = exp_array,
+};
+
+}  // namespace kedge
+
+#ifdef __clang__
+#pragma clang attribute pop
+#endif

@@ -1,0 +1,128 @@
+// The matrix kernel that prefill and scoring share, and the widening of 64 rows to f32. Over the vectors of simd_*.h.
+#pragma once
+
+#include "kernels/attention_targets.h"
+
+namespace kedge {
+namespace {
+
+struct GemmTile {
+  const float* a;  // element (i, k) at a[i * a_row + k * a_step]
+  long a_row;
+  const float* b;  // row k at b + k * b_step
+  long b_step;
+  float* c;        // row i at c + i * c_row
+  long c_row;
+  int depth;
+};
+
+// c[6][kVecs * kLanes] = (kAdd ? c : 0) + a[6][depth] * b[depth][kVecs * kLanes]. kAStep 0: a_step is `a_step`.
+template <int kVecs, bool kAdd, int kAStep>
+[[gnu::noinline]] void gemm_columns(const GemmTile& t, int column, long a_step) {
+  using namespace simd;
+  Vec sum[kTileRows][kVecs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) sum[i][j] = kAdd ? load(t.c + i * t.c_row + column + j * kLanes) : zero();
+  }
+  const long step = kAStep != 0 ? kAStep : a_step;
+  const float* a0 = t.a;
+  const float* a3 = t.a + 3 * t.a_row;
+  const long a_row = t.a_row;
+  const float* b = t.b + column;
+  for (int k = 0; k < t.depth; ++k, b += t.b_step, a0 += step, a3 += step) {
+    Vec right[kVecs];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) right[j] = load(b + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileRows; ++i) {
+      const Vec left = set1(i < 3 ? a0[i * a_row] : a3[(i - 3) * a_row]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVecs; ++j) sum[i][j] = fma(left, right[j], sum[i][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVecs; ++j) store(t.c + i * t.c_row + column + j * kLanes, sum[i][j]);
+  }
+}
+
+// n_columns is a multiple of 16.
+template <bool kAdd, int kAStep>
+void gemm(const GemmTile& t, int n_columns, long a_step = 0) {
+  constexpr int kWide = simd::kGemmVecs * simd::kLanes;
+  int column = 0;
+  for (; column + kWide <= n_columns; column += kWide) gemm_columns<simd::kGemmVecs, kAdd, kAStep>(t, column, a_step);
+  switch ((n_columns - column) / simd::kLanes) {  // 0 on AVX2, where kWide is 16
+    case 1: return gemm_columns<1, kAdd, kAStep>(t, column, a_step);
+    case 2: return gemm_columns<2, kAdd, kAStep>(t, column, a_step);
+    case 3: return gemm_columns<3, kAdd, kAStep>(t, column, a_step);
+    default: return;
+  }
+}
+
+// Keys of n_rows rows (at most 64, beginning with a block) as f32 [head_dim][64]. Columns beyond n_rows: anything.
+template <RowType kType>
+void widen_keys(const KvHeadView& rows, int row, int n_rows, float* k) {
+  using namespace simd;
+  for (int b = 0; b * kBlockRows < n_rows; ++b) {
+    const std::byte* block = rows.k_block(row / kBlockRows + b);
+    for (int lane = 0; lane < kBlockRows; lane += kLanes) {
+      float* out = k + b * kBlockRows + lane;
+      if constexpr (kType == RowType::f16) {
+        for (int i = 0; i < rows.head_dim; ++i) store(out + i * kStepRows, load_f16(block + (i * kBlockRows + lane) * 2));
+      } else {
+        for (int i = 0; i < rows.head_dim; i += 2) {
+          Vec even;
+          Vec odd;
+          load_bf16_pairs(block + (i / 2 * kBlockRows + lane) * 4, even, odd);
+          store(out + i * kStepRows, even);
+          store(out + (i + 1) * kStepRows, odd);
+        }
+      }
+    }
+  }
+}
+
+// Values of n_rows rows, likewise, as f32 [64][head_dim]. Whole blocks: rows beyond n_rows hold what the slots hold.
+template <RowType kType>
+void widen_values(const KvHeadView& rows, int row, int n_rows, float* v) {
+  using namespace simd;
+  const int d = rows.head_dim;
+  for (int b = 0; b * kBlockRows < n_rows; ++b) {
+    const std::byte* block = rows.v_block(row / kBlockRows + b);
+    float* out = v + b * kBlockRows * d;
+    if constexpr (kType == RowType::f16) {
+      for (int i = 0; i < kBlockRows * d; i += kLanes) store(out + i, load_f16(block + i * 2));
+    } else {
+      for (int pair = 0; pair < kBlockRows / 2; ++pair) {
+        for (int i = 0; i < d; i += kLanes) {
+          Vec even;
+          Vec odd;
+          load_bf16_pairs(block + (pair * d + i) * 4, even, odd);
+          store(out + 2 * pair * d + i, even);
+          store(out + (2 * pair + 1) * d + i, odd);
+        }
+      }
+    }
+  }
+}
+
+// y = x * factor, n a multiple of 16.
+[[gnu::always_inline]] inline void scale_floats(const float* x, float factor, float* y, int n) {
+  using namespace simd;
+  for (int i = 0; i < n; i += kLanes) store(y + i, mul(load(x + i), set1(factor)));
+}
+[[gnu::always_inline]] inline void fill_floats(float* y, float value, long n) {
+  for (long i = 0; i < n; ++i) y[i] = value;
+}
+
+// Row `i` of a tile's queries (time-major: i = t * group + g).
+[[gnu::always_inline]] inline const float* query_row(const TileQueries& queries, int i) {
+  return queries.q + i / queries.group * queries.row_stride + i % queries.group * queries.head_stride;
+}
+
+}  // namespace
+}  // namespace kedge

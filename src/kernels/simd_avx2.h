@@ -1,0 +1,77 @@
+// Eight f32 lanes (AVX2, FMA, F16C). Same names and rules as simd_avx512.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace kedge {
+namespace {
+namespace simd {
+
+using Vec = __m256;
+constexpr int kLanes = 8;
+constexpr int kAccumulators = 12;  // of 16 registers
+constexpr int kGemmVecs = 2;       // 6 x 2 sums
+
+[[gnu::always_inline]] inline Vec zero() { return _mm256_setzero_ps(); }
+[[gnu::always_inline]] inline Vec set1(float x) { return _mm256_set1_ps(x); }
+[[gnu::always_inline]] inline Vec load(const float* p) { return _mm256_loadu_ps(p); }
+[[gnu::always_inline]] inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+[[gnu::always_inline]] inline Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+[[gnu::always_inline]] inline Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+[[gnu::always_inline]] inline Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+[[gnu::always_inline]] inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+[[gnu::always_inline]] inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+
+[[gnu::always_inline]] inline float reduce_add(Vec x) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+[[gnu::always_inline]] inline float reduce_max(Vec x) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+
+[[gnu::always_inline]] inline __m256i first_lanes(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+[[gnu::always_inline]] inline Vec first_or(Vec x, int n, Vec fill) {
+  return _mm256_blendv_ps(fill, x, _mm256_castsi256_ps(first_lanes(n)));
+}
+[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) { _mm256_maskstore_ps(p, first_lanes(n), x); }
+[[gnu::always_inline]] inline Vec load_first(const float* p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+
+[[gnu::always_inline]] inline Vec load_f16(const std::byte* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+[[gnu::always_inline]] inline void load_bf16_pairs(const std::byte* p, Vec& even, Vec& odd) {
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+  odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
+[[gnu::always_inline]] inline Vec exp(Vec x) {
+  const Vec lowest = set1(-87.33F);
+  const Vec normal = _mm256_cmp_ps(x, lowest, _CMP_GE_OQ);
+  const Vec clamped = max(x, lowest);
+  const Vec n =
+      _mm256_round_ps(mul(clamped, set1(1.44269504F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  Vec r = fma(n, set1(-0.693359375F), clamped);
+  r = fma(n, set1(2.12194440e-4F), r);
+  Vec y = set1(1.394116075641468e-3F);
+  y = fma(y, r, set1(8.375168288959624e-3F));
+  y = fma(y, r, set1(4.166635226804215e-2F));
+  y = fma(y, r, set1(1.6666415011290175e-1F));
+  y = fma(y, r, set1(0.5F));
+  y = fma(y, r, set1(1.0F));
+  y = fma(y, r, set1(1.0F));
+  const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  return _mm256_and_ps(normal, mul(y, _mm256_castsi256_ps(power)));
+}
+
+}  // namespace simd
+}  // namespace
+}  // namespace kedge

@@ -1,0 +1,74 @@
+// Sixteen f32 lanes. Included once by a kernel file, after the pragma that switches the instruction set on and after
+// every standard header, so that no inline function of theirs is compiled with it. Everything has internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace kedge {
+namespace {
+namespace simd {
+
+using Vec = __m512;
+constexpr int kLanes = 16;
+constexpr int kAccumulators = 24;  // registers that a kernel may hold sums in: the other 8 carry operands
+constexpr int kGemmVecs = 4;       // 6 x 4 sums
+
+[[gnu::always_inline]] inline Vec zero() { return _mm512_setzero_ps(); }
+[[gnu::always_inline]] inline Vec set1(float x) { return _mm512_set1_ps(x); }
+[[gnu::always_inline]] inline Vec load(const float* p) { return _mm512_loadu_ps(p); }
+[[gnu::always_inline]] inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+[[gnu::always_inline]] inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+[[gnu::always_inline]] inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+[[gnu::always_inline]] inline Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+[[gnu::always_inline]] inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+[[gnu::always_inline]] inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+[[gnu::always_inline]] inline float reduce_add(Vec x) { return _mm512_reduce_add_ps(x); }
+[[gnu::always_inline]] inline float reduce_max(Vec x) { return _mm512_reduce_max_ps(x); }
+
+[[gnu::always_inline]] inline __mmask16 first_lanes(int n) {
+  if (n >= kLanes) return 0xFFFF;
+  return n <= 0 ? static_cast<__mmask16>(0) : static_cast<__mmask16>((1U << n) - 1U);
+}
+
+// The first n lanes of x, `fill` in the rest.
+[[gnu::always_inline]] inline Vec first_or(Vec x, int n, Vec fill) {
+  return _mm512_mask_blend_ps(first_lanes(n), fill, x);
+}
+[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+[[gnu::always_inline]] inline Vec load_first(const float* p, int n) {
+  return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+
+[[gnu::always_inline]] inline Vec load_f16(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// 16 pairs of bf16: the first of each pair into `even`, the second into `odd`.
+[[gnu::always_inline]] inline void load_bf16_pairs(const std::byte* p, Vec& even, Vec& odd) {
+  const __m512i pairs = _mm512_loadu_si512(p);
+  even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+  odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
+// exp(x) for x <= 88: 2^round(x log2 e) times a polynomial of degree 6 in the remainder (relative error 1.5e-7, most of
+// it rounding). Below -87.33, and at -inf, exactly 0: no subnormals.
+[[gnu::always_inline]] inline Vec exp(Vec x) {
+  const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33F), _CMP_GE_OQ);
+  const Vec n = _mm512_roundscale_ps(mul(x, set1(1.44269504F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  Vec r = fma(n, set1(-0.693359375F), x);
+  r = fma(n, set1(2.12194440e-4F), r);
+  Vec y = set1(1.394116075641468e-3F);
+  y = fma(y, r, set1(8.375168288959624e-3F));
+  y = fma(y, r, set1(4.166635226804215e-2F));
+  y = fma(y, r, set1(1.6666415011290175e-1F));
+  y = fma(y, r, set1(0.5F));
+  y = fma(y, r, set1(1.0F));
+  y = fma(y, r, set1(1.0F));
+  return _mm512_maskz_scalef_ps(normal, y, n);
+}
+
+}  // namespace simd
+}  // namespace
+}  // namespace kedge

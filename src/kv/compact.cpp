@@ -1,0 +1,147 @@
+// compact(): the one way rows leave a head other than truncate and drop.
+//
+//   rows:  0 1 2 3 | 4 5 6 7 | 8 9      keep 0 1 2 5 8 (blocks of 4 drawn)
+//          = = =     .   ^     ^        row 3 of the result is source 5, row 4 is source 8: the target is never beyond
+//   after: 0 1 2 5 | 8                  its source, so a head is compacted in place in one ascending pass
+//
+// Rows before the first removed one stay where they are. A block with another owner is never written: the rows that
+// would move within or into it go to a fresh block, and it loses this owner.
+#include <algorithm>
+#include <atomic>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/attention.h"
+#include "kv/store_impl.h"
+
+namespace kedge::kv {
+namespace {
+
+struct Job {
+  HeadTable* table = nullptr;
+  std::span<const int32_t> rows{};   // kept
+  int32_t n_same = 0;                // rows [0, n_same) stay where they are
+  std::vector<uint32_t> targets{};   // block i of the result, for i >= first_block()
+
+  int32_t n_kept() const { return static_cast<int32_t>(rows.size()); }
+  size_t first_block() const { return static_cast<size_t>(n_same / kBlockRows); }
+  // A pure cut at the end moves nothing: then no block is a target.
+  size_t end_block() const { return n_same == n_kept() ? first_block() : static_cast<size_t>(blocks_of(n_kept())); }
+};
+
+Job make_job(HeadTable& table, const KeepList& keep) {
+  Job job{.table = &table, .rows = keep.rows};
+  while (job.n_same < job.n_kept() && keep.rows[static_cast<size_t>(job.n_same)] == job.n_same) ++job.n_same;
+  return job;
+}
+
+int64_t count_shared_targets(const Job& job, const BlockPool& pool) {
+  int64_t n_shared = 0;
+  for (size_t i = job.first_block(); i < job.end_block(); ++i) n_shared += pool.refs(job.table->blocks[i]) > 1 ? 1 : 0;
+  return n_shared;
+}
+
+std::string name_of(const KeepList& keep) {
+  return "KV store: keep plan, layer " + std::to_string(keep.layer) + " head " + std::to_string(keep.head) + ": ";
+}
+
+// The rows a list keeps are rows of the head, strictly ascending. Empty = fine.
+std::string find_bad_row(const KeepList& keep, int32_t n_rows) {
+  int32_t last = -1;
+  for (const int32_t row : keep.rows) {
+    if (row < 0 || row >= n_rows) return "row " + std::to_string(row) + " of " + std::to_string(n_rows);
+    if (row <= last) return "row " + std::to_string(row) + " after row " + std::to_string(last);
+    last = row;
+  }
+  return "";
+}
+
+// Every list names a head of the shape, none twice. Empty = fine.
+std::string find_bad_head(const KeepPlan& plan, const StoreShape& shape) {
+  std::vector<bool> named(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads), false);
+  for (const KeepList& keep : plan.heads) {
+    if (keep.layer < 0 || keep.layer >= shape.n_layers || keep.head < 0 || keep.head >= shape.n_kv_heads) {
+      return name_of(keep) + "the store has " + std::to_string(shape.n_layers) + " layers of " +
+             std::to_string(shape.n_kv_heads) + " heads";
+    }
+    const size_t index = static_cast<size_t>(keep.layer) * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(keep.head);
+    if (named[index]) return name_of(keep) + "named twice";
+    named[index] = true;
+  }
+  return "";
+}
+
+}  // namespace
+
+void Store::Impl::move_row(uint32_t dst_block, int dst_slot, uint32_t src_block, int src_slot) {
+  copy_row(pool.payload(dst_block), dst_slot, pool.payload(src_block), src_slot, shape.head_dim, shape.type);
+  pool.positions(dst_block)[dst_slot] = pool.positions(src_block)[src_slot];
+  pool.scores(dst_block)[dst_slot] = pool.scores(src_block)[src_slot];
+  pool.flags(dst_block)[dst_slot] = pool.flags(src_block)[src_slot];
+}
+
+Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) {
+  Impl& impl = *impl_;
+  const std::string bad_head = find_bad_head(plan, impl.shape);
+  if (!bad_head.empty()) return Error{ErrorCode::failed, bad_head};
+  std::vector<Job> jobs;
+  jobs.reserve(plan.heads.size());
+  int64_t needed = 0;
+  for (const KeepList& keep : plan.heads) {
+    HeadTable& table = impl.table(seq, keep.layer, keep.head);
+    const std::string bad_row = find_bad_row(keep, table.n_rows);
+    if (!bad_row.empty()) return Error{ErrorCode::failed, name_of(keep) + bad_row};
+    jobs.push_back(make_job(table, keep));
+    needed += count_shared_targets(jobs.back(), impl.pool);
+  }
+  if (needed > impl.pool.n_free()) {
+    return Error{ErrorCode::budget_impossible, "KV store: copies of shared blocks for compaction: " + impl.arithmetic(needed)};
+  }
+
+  for (Job& job : jobs) {
+    for (size_t i = job.first_block(); i < job.end_block(); ++i) {
+      uint32_t target = job.table->blocks[i];
+      if (impl.pool.refs(target) > 1) {
+        const uint32_t before = !job.targets.empty() ? job.targets.back() : i > 0 ? job.table->blocks[i - 1] : kNoBlock;
+        target = impl.take_block(before, static_cast<int64_t>(job.end_block()), true);
+      }
+      job.targets.push_back(target);
+    }
+  }
+
+  std::atomic<size_t> next{0};
+  const auto move_rows = [&impl](const Job& job) {
+    const HeadTable& table = *job.table;
+    for (size_t i = job.first_block(); i < job.end_block(); ++i) {
+      const uint32_t target = job.targets[i - job.first_block()];
+      const auto block_begin = static_cast<int32_t>(i) * kBlockRows;
+      // In place the rows before n_same are there already; a fresh block needs them too.
+      const int32_t begin = target == table.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
+      const int32_t end = std::min(block_begin + kBlockRows, job.n_kept());
+      for (int32_t row = begin; row < end; ++row) {
+        const int32_t source = job.rows[static_cast<size_t>(row)];
+        impl.move_row(target, row % kBlockRows, table.block_of(source), source % kBlockRows);
+      }
+    }
+  };
+  executor.run([&](int, int) {
+    for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1)) move_rows(jobs[i]);
+  });
+
+  for (Job& job : jobs) {
+    HeadTable& table = *job.table;
+    for (size_t i = job.first_block(); i < job.end_block(); ++i) {
+      const uint32_t old = std::exchange(table.blocks[i], job.targets[i - job.first_block()]);
+      if (old != table.blocks[i]) impl.pool.release(old);
+    }
+    impl.evicted_rows += table.n_rows - job.n_kept();
+    impl.shrink(table, job.n_kept());
+  }
+  impl.pool.trim();
+  return {};
+}
+
+}  // namespace kedge::kv

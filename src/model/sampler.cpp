@@ -1,0 +1,136 @@
+#include <llama.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "model/tokenizer.h"
+
+namespace kedge::model {
+namespace {
+
+struct SamplerFree {
+  void operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
+};
+
+// NaN loses against everything, -inf included, so that a broken logit never becomes a token.
+float or_lowest(float logit) { return logit == logit ? logit : -std::numeric_limits<float>::infinity(); }
+
+// The index of the largest logit; the lowest of equals. 0 when all are NaN.
+Token argmax(std::span<const float> logits) {
+  // Eight running maxima let the compiler vectorise the first pass; the second finds the first index that has the value.
+  constexpr size_t kLanes = 8;
+  float best[kLanes];
+  std::fill(best, best + kLanes, -std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) best[lane] = logits[i + lane] > best[lane] ? logits[i + lane] : best[lane];
+  }
+  for (; i < logits.size(); ++i) best[0] = logits[i] > best[0] ? logits[i] : best[0];
+  const float top = *std::max_element(best, best + kLanes);
+  for (size_t j = 0; j < logits.size(); ++j) {
+    if (logits[j] == top) return static_cast<Token>(j);
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct Sampler::Impl {
+  SamplerOptions options;
+  uint32_t seed = 0;
+  bool penalises = false;
+  std::unique_ptr<llama_sampler, SamplerFree> chain;
+  std::vector<llama_token_data> candidates;
+  std::vector<float> scratch;
+  std::vector<Token> recent;  // the last repeat_last_n accepted, oldest first; only kept when penalties need it
+
+  void build_chain();
+  void choose_candidates(std::span<const float> logits);
+};
+
+void Sampler::Impl::build_chain() {
+  chain.reset(llama_sampler_chain_init(llama_sampler_chain_default_params()));
+  const SamplerOptions& o = options;
+  llama_sampler* c = chain.get();
+  if (penalises) llama_sampler_chain_add(c, llama_sampler_init_penalties(std::numeric_limits<int32_t>::max(), o.repeat_last_n, o.repeat_penalty, 0.0F, 0.0F));
+  if (o.temperature <= 0) {
+    llama_sampler_chain_add(c, llama_sampler_init_greedy());
+    return;
+  }
+  if (o.top_k > 0) llama_sampler_chain_add(c, llama_sampler_init_top_k(o.top_k));
+  llama_sampler_chain_add(c, llama_sampler_init_top_p(o.top_p, 1));
+  llama_sampler_chain_add(c, llama_sampler_init_min_p(o.min_p, 1));
+  llama_sampler_chain_add(c, llama_sampler_init_temp(o.temperature));
+  llama_sampler_chain_add(c, llama_sampler_init_dist(seed));
+}
+
+// The chain sorts and searches what it is given: over a whole vocabulary that is most of a millisecond. Only the tokens that
+// can reach its top-k go in: the k best, and with penalties as many more as can be pushed down (each recent token at most).
+void Sampler::Impl::choose_candidates(std::span<const float> logits) {
+  candidates.clear();
+  const auto push = [&](size_t id) { candidates.push_back({.id = static_cast<Token>(id), .logit = or_lowest(logits[id]), .p = 0.0F}); };
+  const size_t k = static_cast<size_t>(std::max(options.temperature <= 0 ? 1 : options.top_k, 0)) + (penalises ? recent.size() : 0);
+  const bool all = (options.top_k <= 0 && options.temperature > 0) || k >= logits.size();
+  if (all) {
+    for (size_t id = 0; id < logits.size(); ++id) push(id);
+    return;
+  }
+  scratch.resize(logits.size());
+  std::transform(logits.begin(), logits.end(), scratch.begin(), or_lowest);
+  std::nth_element(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(k - 1), scratch.end(), std::greater<>());
+  const float threshold = scratch[k - 1];
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (or_lowest(logits[id]) > threshold) push(id);
+  }
+  for (size_t id = 0; id < logits.size() && candidates.size() < k; ++id) {
+    if (or_lowest(logits[id]) == threshold) push(id);  // ties by id
+  }
+  if (!penalises || options.repeat_penalty >= 1) return;
+  // A "penalty" below one lifts recent tokens: they may come from below the k best.
+  std::unordered_set<Token> present;
+  for (const llama_token_data& c : candidates) present.insert(c.id);
+  for (const Token token : recent) {
+    if (token >= 0 && static_cast<size_t>(token) < logits.size() && present.insert(token).second) push(static_cast<size_t>(token));
+  }
+}
+
+Sampler::Sampler(const SamplerOptions& options) : impl_(std::make_unique<Impl>()) {
+  impl_->options = options;
+  impl_->seed = options.seed == 0xFFFFFFFF ? std::random_device{}() : options.seed;
+  impl_->penalises = options.repeat_penalty != 1.0F && options.repeat_penalty > 0 && options.repeat_last_n > 0;
+  impl_->build_chain();
+}
+
+Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
+
+Token Sampler::sample(std::span<const float> logits) {
+  check(!logits.empty(), "sample: no logits");
+  if (impl_->options.temperature <= 0 && !impl_->penalises) return argmax(logits);
+  impl_->choose_candidates(logits);
+  llama_token_data_array array{.data = impl_->candidates.data(), .size = impl_->candidates.size(), .selected = -1, .sorted = false};
+  llama_sampler_apply(impl_->chain.get(), &array);
+  check(array.selected >= 0 && array.selected < static_cast<int64_t>(array.size), "sample: the chain chose nothing");
+  return array.data[array.selected].id;
+}
+
+void Sampler::accept(Token token) {
+  if (impl_->options.temperature <= 0 && !impl_->penalises) return;
+  llama_sampler_accept(impl_->chain.get(), token);
+  if (!impl_->penalises) return;
+  if (static_cast<int>(impl_->recent.size()) == impl_->options.repeat_last_n) impl_->recent.erase(impl_->recent.begin());
+  impl_->recent.push_back(token);
+}
+
+void Sampler::reset() {
+  impl_->recent.clear();
+  impl_->build_chain();  // also starts the random numbers anew from the same seed
+}
+
+uint32_t Sampler::seed() const { return impl_->seed; }
+
+}  // namespace kedge::model

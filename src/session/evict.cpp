@@ -1,0 +1,86 @@
+// Eviction of a timeline's layers: decide (eviction/select.h, pure), then compact (kv/store.h, the one mutator).
+#include <algorithm>
+#include <numeric>
+
+#include "base/clock.h"
+#include "session/timeline.h"
+
+namespace kedge::session {
+
+// Whether the layer already holds no more than the target allows.
+bool Timeline::within(int layer, const EvictionTarget& target) const {
+  const int n_kv_heads = engine_.model->hyper().n_kv_heads;
+  int64_t rows = 0;
+  int64_t blocks = 0;
+  for (int head = 0; head < n_kv_heads; ++head) {
+    const int64_t n = store_->n_rows(sequence_, layer, head);
+    rows += n;
+    blocks += (n + target.growth + kBlockRows - 1) / kBlockRows;
+  }
+  return target.rows_exact > 0 ? rows <= target.rows_exact : blocks <= target.blocks;
+}
+
+eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target,
+                                           std::vector<attention::ObservedWindow>& windows) const {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const int64_t rows_total = target.rows_exact > 0 ? target.rows_exact
+                                                   : target.blocks * kBlockRows - int64_t{hyper.n_kv_heads} * target.growth;
+  const double budget_rows = static_cast<double>(rows_total) / hyper.n_kv_heads;
+  eviction::LayerInput in{.n_sinks = policy_.sinks.rows(budget_rows),
+                          .n_recent = policy_.recent.rows(budget_rows),
+                          .blocks_total = target.blocks,
+                          .growth = target.growth,
+                          .rows_total = target.rows_exact};
+  windows.resize(static_cast<size_t>(hyper.n_kv_heads));
+  for (int head = 0; head < hyper.n_kv_heads; ++head) {
+    attention::ObservedWindow& window = windows[static_cast<size_t>(head)];
+    window = taps_.gather({.layer = layer,
+                           .first_head = head * hyper.group(),
+                           .group = hyper.group(),
+                           .n_tokens = static_cast<int32_t>(n_tokens_)});
+    in.heads.push_back({.layer = layer,
+                        .head = head,
+                        .rows = view(layer, head),
+                        .q = window.q.data(),
+                        .y = window.y.data(),
+                        .query_positions = window.positions.data(),
+                        .n_window = static_cast<int>(window.positions.size()),
+                        .group = hyper.group(),
+                        .scale = hyper.attention_scale,
+                        .n_tokens = static_cast<int32_t>(n_tokens_),
+                        .is_protected = {},
+                        .seed = options_.seed,
+                        .kernels = engine_.kernels});
+  }
+  return in;
+}
+
+Status Timeline::evict_layer(int layer, const EvictionTarget& target) {
+  if (within(layer, target)) return {};
+  const Stopwatch watch;
+  const bool late = options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
+  std::vector<attention::ObservedWindow> windows;
+  const eviction::LayerInput in = layer_input(layer, target, windows);
+  const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
+  kv::KeepPlan keep;
+  for (size_t head = 0; head < decision.keep.size(); ++head) {
+    store_->set_scores(sequence_, layer, static_cast<int>(head), decision.score[head]);
+    keep.heads.push_back({.layer = layer, .head = static_cast<int>(head), .rows = decision.keep[head]});
+  }
+  const Status status = store_->compact(sequence_, keep, *engine_.compute);
+  ++counters_.evictions;
+  counters_.policy_fallbacks += late ? 1 : 0;
+  counters_.policy_ms += watch.milliseconds();
+  return status;
+}
+
+Status Timeline::evict_all(const EvictionTarget& target) {
+  store_->release_reserved(sequence_);
+  eviction_started_ms_ = counters_.policy_ms;
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+    if (Status status = evict_layer(layer, target); !status) return status;
+  }
+  return {};
+}
+
+}  // namespace kedge::session

@@ -1,0 +1,195 @@
+#include "session/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace kedge::session {
+
+namespace {
+
+constexpr int kDefaultInterval = 64;           // tokens between evictions where the schedule names none
+constexpr int64_t kLongestLayerMajor = 32768;  // beyond it a row budget reads the prompt in chunks: hidden rows cost memory
+constexpr double kLeastLayerMajorShare = 0.75; // a byte budget gives up at most this part of its rows for the exact order
+constexpr int64_t kChunkShare = 8;             // a chunk's working space is at most 1/8 of the budget
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t row_blocks(int64_t rows) { return ceil_div(rows, kBlockRows); }
+
+std::string text(const char* format, auto... args) {
+  char out[512];
+  std::snprintf(out, sizeof(out), format, args...);
+  return out;
+}
+
+// Everything the steps below share.
+struct Planner {
+  const kv::StoreShape& shape;
+  const Budget& budget;
+  const eviction::Policy& policy;
+  const Request& request;
+
+  int64_t heads() const { return shape.n_kv_heads; }
+  int64_t layers() const { return shape.n_layers; }
+  int64_t block_bytes() const { return kv::block_bytes_total(shape); }
+  int64_t known_tokens() const { return request.prompt_tokens + std::max<int64_t>(request.generated_tokens, 0); }
+  int64_t full_blocks(int64_t tokens) const { return layers() * heads() * row_blocks(tokens); }
+
+  int interval() const {
+    const int every = policy.schedule->info().every_n;
+    return every > 0 ? every : kDefaultInterval;
+  }
+  // Rows that are protected whatever the budget is, plus one that is free to change.
+  int64_t fixed_rows() const {
+    const int64_t sinks = policy.sinks.is_share ? 0 : std::llround(policy.sinks.value);
+    const int64_t recent = policy.recent.is_share ? 0 : std::llround(policy.recent.value);
+    return sinks + recent + 1;
+  }
+  int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
+  int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows); }
+
+  int32_t growth(double rows_per_head) const {
+    int64_t g = interval();
+    if (request.generated_tokens >= 0) g = std::min<int64_t>(g, request.generated_tokens);
+    g = std::min<int64_t>(g, std::max<int64_t>(1, static_cast<int64_t>(rows_per_head / 4)));
+    return static_cast<int32_t>(g);
+  }
+
+  Error impossible(int64_t total) const {
+    const int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
+    return {ErrorCode::budget_impossible,
+            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head), but %lld layers x %lld kv heads need at "
+                 "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget that works "
+                 "here is %lldKiB",
+                 budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
+                 static_cast<long long>(layers()), static_cast<long long>(heads()),
+                 static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
+                 static_cast<long long>(working_blocks(shape, kBlockRows)), static_cast<long long>(least),
+                 static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
+  }
+
+  Plan everything_fits(int64_t total_blocks) const {
+    Plan plan;
+    plan.budget_bytes = total_blocks * block_bytes();
+    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.chunk_tokens = request.n_batch;
+    if (policy.evicts) set_targets(plan, total_blocks, total_blocks / layers(), total_blocks / layers());
+    plan.rows_per_head = static_cast<double>(known_tokens());
+    plan.line = "everything fits, nothing is evicted";
+    return plan;
+  }
+
+  // Targets while decoding and after the prompt, given the blocks a layer may hold then and while the prompt is read.
+  void set_targets(Plan& plan, int64_t total, int64_t prompt_blocks, int64_t later_blocks) const {
+    const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
+    plan.decoding = {.blocks = later_blocks, .growth = g};
+    plan.followup_chunk_tokens = chunk_for(total);
+    plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
+    plan.between_chunks = {.blocks = prompt_blocks};
+    const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
+    plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = later_blocks, .growth = g};
+    const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
+    plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
+  }
+
+  void describe(Plan& plan) const {
+    plan.line = plan.layer_major ? std::string("prompt layer by layer (exact)")
+                                 : text("prompt in chunks of %d tokens", plan.chunk_tokens);
+    plan.line += text(", %.0f rows per kv head kept", plan.rows_per_head);
+    if (request.prompt_tokens > 0) {
+      plan.line += text(" of %lld (%.1f %%)", static_cast<long long>(request.prompt_tokens),
+                        100 * std::min(1.0, plan.rows_per_head / static_cast<double>(request.prompt_tokens)));
+    }
+    if (!request.hold_continuation) plan.line += text(", evicted every %d tokens while decoding", plan.decoding.growth);
+  }
+
+  int chunk_for(int64_t total) const {
+    int64_t chunk = (total / kChunkShare / heads() - 1) * kBlockRows;
+    chunk = std::clamp<int64_t>(chunk, kBlockRows, request.n_batch);
+    return static_cast<int>(chunk >= 64 ? chunk / 64 * 64 : chunk / kBlockRows * kBlockRows);
+  }
+
+  Result<Plan> for_bytes() const {
+    const auto total = static_cast<int64_t>(budget.value) / block_bytes();
+    if (full_blocks(std::max<int64_t>(known_tokens(), 1)) <= total && (request.generated_tokens >= 0 || !policy.evicts)) {
+      return everything_fits(total);
+    }
+    if (!policy.evicts || total < least_total()) return impossible(total);
+    Plan plan;
+    plan.evicts = full_blocks(request.prompt_tokens + 1) > total;
+    plan.budget_bytes = total * block_bytes();
+    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    const int64_t later = total / layers();
+    const int64_t working = working_blocks(shape, request.prompt_tokens);
+    const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
+    const double share = static_cast<double>(exact) / static_cast<double>(later);
+    const bool possible = working < total && exact >= heads() * least_blocks_per_head();
+    plan.layer_major = possible && request.order != PrefillOrder::chunked &&
+                       (request.order == PrefillOrder::layer_major || share >= kLeastLayerMajorShare);
+    if (request.order == PrefillOrder::layer_major && !possible) return impossible(total);
+    plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : chunk_for(total);
+    const int64_t chunked = (total - working_blocks(shape, plan.chunk_tokens)) / layers();
+    if (!plan.layer_major && chunked < heads() * least_blocks_per_head()) return impossible(total);
+    set_targets(plan, total, plan.layer_major ? exact : chunked, later);
+    if (plan.evicts) {
+      describe(plan);
+    } else {
+      plan.chunk_tokens = request.n_batch;
+      plan.line = "the prompt fits; evicted when the budget is full";
+    }
+    return plan;
+  }
+
+  Result<Plan> for_rows() const {
+    const bool hold = request.hold_continuation;
+    const int64_t counted = hold ? request.prompt_tokens : known_tokens();
+    double rows = budget.kind == Budget::Kind::share ? budget.value * static_cast<double>(counted) : budget.value;
+    const bool cold = policy.evicts && known_tokens() <= policy.cold_start_tokens && request.generated_tokens >= 0;
+    if (counted > 0 && (rows >= static_cast<double>(counted) || cold)) {
+      return everything_fits(full_blocks(std::max<int64_t>(known_tokens(), 1)));
+    }
+    if (!policy.evicts) return impossible(static_cast<int64_t>(rows * static_cast<double>(heads() * layers()) / kBlockRows));
+    rows = std::max(1.0, std::floor(rows + 1e-9));
+    Plan plan;
+    plan.evicts = true;
+    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    const int64_t wanted = std::llround(rows) * heads();
+    int64_t share = std::max(ceil_div(wanted, kBlockRows), heads() * (hold ? 1 : least_blocks_per_head()));
+    if (hold) share += heads() * (row_blocks(std::max<int64_t>(request.generated_tokens, 1)) + 1);
+    plan.layer_major = request.order != PrefillOrder::chunked && request.prompt_tokens <= kLongestLayerMajor;
+    plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
+    int64_t total = layers() * share + working_blocks(shape, plan.chunk_tokens);
+    if (plan.layer_major) total = std::max(layers() * share, (layers() - 1) * share + working_blocks(shape, request.prompt_tokens));
+    plan.budget_bytes = total * block_bytes();
+    set_targets(plan, total, share, share);
+    if (hold) {
+      plan.after_prompt = plan.between_chunks = {.blocks = share, .rows_exact = wanted};
+      plan.rows_per_head = rows;
+    }
+    describe(plan);
+    return plan;
+  }
+};
+
+}  // namespace
+
+int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
+  return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
+}
+
+Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy, const Request& request) {
+  const Planner planner{shape, budget, policy, request};
+  if (budget.kind == Budget::Kind::unlimited) {
+    return planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1})));
+  }
+  Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
+  if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
+    const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
+    return Error{ErrorCode::context_too_long,
+                 text("the prompt has %lld tokens, --kv-budget %s holds %lld and --kv-overflow is 'error'",
+                      static_cast<long long>(request.prompt_tokens), budget.text.c_str(), static_cast<long long>(fits))};
+  }
+  return plan;
+}
+
+}  // namespace kedge::session

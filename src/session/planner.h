@@ -1,0 +1,58 @@
+// What a budget means for a request: how the prompt is read, what each layer keeps, when rows are evicted. Pure arithmetic.
+//
+// A prompt is read in chunks; within a chunk the layers take turns: a layer appends the chunk's rows, attends, and is
+// evicted to its share before the next layer starts, so that only one layer at a time holds rows beyond its share.
+//   one chunk = the whole prompt: "layer-major". Every row is attended in full before anything is evicted (exact).
+//   several chunks: "chunked". Any length in any budget; early rows are judged by what was read so far.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "eviction/policy.h"
+#include "kedge/budget.h"
+#include "kedge/error.h"
+#include "kedge/session.h"
+#include "kv/store.h"
+
+namespace kedge::session {
+
+struct Request {
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = -1;  // -1: not known
+  int64_t n_ctx = 0;              // logical limit; sizes the store when the budget is unlimited
+  int n_batch = 2048;
+  bool hold_continuation = false;
+  PrefillOrder order = PrefillOrder::automatic;
+  Overflow overflow = Overflow::evict;
+};
+
+// Per layer, in blocks of kBlockRows rows of one kv head.
+struct EvictionTarget {
+  int64_t blocks = 0;      // what the layer may hold afterwards, growth included
+  int32_t growth = 0;      // rows each head may append before the next eviction
+  int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
+};
+
+struct Plan {
+  int64_t budget_bytes = 0;  // hard limit of the store
+  int64_t full_bytes = 0;    // full cache of the request as far as it is known
+  bool evicts = false;       // false: the request fits as far as it is known
+  bool layer_major = false;  // the whole prompt is one chunk
+  int chunk_tokens = 0;
+  EvictionTarget between_chunks;
+  EvictionTarget after_prompt;
+  EvictionTarget decoding;
+  int followup_chunk_tokens = 0;  // a prompt that was not announced, or a later turn: read in chunks of this size
+  EvictionTarget followup;        // what layers are evicted to before and between those chunks
+  double rows_per_head = 0;  // kept on average after the prompt
+  std::string line;          // for people
+};
+
+// Errors: budget_impossible (arithmetic and the smallest budget that works), context_too_long (overflow = error).
+Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy, const Request& request);
+
+// Blocks a layer needs beyond its share while it holds n more rows per head.
+int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);
+
+}  // namespace kedge::session

@@ -1,0 +1,39 @@
+// Opening models and sessions in tests: what must succeed does, or the test program stops with the error's words.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kedge/budget.h"
+#include "kedge/model.h"
+#include "kedge/session.h"
+
+namespace kedge::test {
+
+std::unique_ptr<Model> open_model(const std::string& path, int n_threads = 2);
+std::unique_ptr<Session> open_session(const Model& model, const SessionOptions& options);
+Budget budget(const std::string& text);
+
+// Options of a session with a budget ("" = unlimited) and a policy, for a request of so many tokens.
+struct Request {
+  std::string budget = "";
+  std::string policy = "";
+  int64_t prompt = 0;
+  int64_t generated = 0;
+  bool hold_continuation = false;
+};
+SessionOptions session_options(const Request& request);
+
+void must(const Status& status);  // stops with the error's words
+std::vector<float> logits_of(const Session& session);
+std::vector<std::vector<float>> score_all(Session& session, std::span<const Token> tokens);
+
+// Prefills and takes n greedy tokens with decode(); the last one is not appended.
+std::vector<Token> greedy(Session& session, std::span<const Token> prompt, int n);
+
+// Names of the scorers of the registry that evict.
+std::vector<std::string> evicting_scorers();
+
+}  // namespace kedge::test
