@@ -21,7 +21,7 @@ struct Request {
   std::string budget = "";
   std::string policy = "";
   int64_t prompt = 0;
-  int64_t generated = 0;
+  int64_t generated = -1;  // not known
   bool hold_continuation = false;
 };
 SessionOptions session_options(const Request& request);

@@ -63,7 +63,7 @@ TEST_P(TinyParity, EveryLogitIsLibllamas) {
   const TempDir dir;
   write_tiny_model(make_tiny_weights(GetParam().options), dir.file("tiny.gguf"));
   const Oracle oracle(dir.file("tiny.gguf"));
-  const auto model = open_model(dir.file("tiny.gguf"));
+  const auto model = open_model(dir.file("tiny.gguf"), 1);
   double worst = 0;
   for (const int64_t n : {1, 63, 64, 65, 200}) {
     const std::vector<Token> tokens = random_tokens(static_cast<int>(n), static_cast<uint32_t>(n));
@@ -73,7 +73,6 @@ TEST_P(TinyParity, EveryLogitIsLibllamas) {
       worst = std::max(worst, d.max_abs());
     }
   }
-  RecordProperty("worst", std::to_string(worst));
   std::printf("%s: largest difference of a logit %.2e\n", GetParam().name, worst);
 }
 
@@ -92,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"yarn", {.rope_scaling = "yarn", .rope_factor = 4.0F, .rope_ctx_orig = 64}},
                     Shape{"biases", {.n_heads = 2, .n_kv_heads = 1, .biases = true}},
                     Shape{"odd_vocabulary", {.n_layers = 1, .n_vocab = 259}}),
-    [](const testing::TestParamInfo<Shape>& info) { return info.param.name; });
+    [](const testing::TestParamInfo<Shape>& i) { return i.param.name; });
 
 // Weights of these types re-quantise (f16: round) the activations of a product, each engine at its own places, which moves
 // logits of a spread of 1.2 by up to the tolerance.
@@ -111,24 +110,30 @@ TEST_P(TinyQuantisedParity, StaysWithinTheTolerance) {
   const TempDir dir;
   write_tiny_model(make_tiny_weights({.n_heads = 4, .n_kv_heads = 2, .n_embd = 256, .weights = GetParam().type}), dir.file("tiny.gguf"));
   const Oracle oracle(dir.file("tiny.gguf"));
-  const auto model = open_model(dir.file("tiny.gguf"));
+  const auto model = open_model(dir.file("tiny.gguf"), 1);
+  double worst_kld = 0;
+  double worst_abs = 0;
   for (const int64_t n : {1, 65, 200}) {
     const std::vector<Token> tokens = random_tokens(static_cast<int>(n), 7);
     for (const Path& path : paths_for(n)) {
       const Divergence d = compare(*model, oracle, tokens, path, {});
-      std::printf("%s, %lld tokens: mean KLD %.2e, largest difference %.2e\n", GetParam().name, static_cast<long long>(n), d.mean_kld(), d.max_abs());
+      worst_kld = std::max(worst_kld, d.mean_kld());
+      worst_abs = std::max(worst_abs, d.max_abs());
       EXPECT_LE(d.mean_kld(), GetParam().mean_kld) << n << " tokens, prefill " << path.n_prefill;
       EXPECT_LE(d.max_abs(), GetParam().max_abs) << n << " tokens, prefill " << path.n_prefill;
     }
   }
+  std::printf("%s: worst mean KLD %.2e, largest difference of a logit %.2e\n", GetParam().name, worst_kld, worst_abs);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, TinyQuantisedParity,
-                         testing::Values(Quantised{"f16", WeightType::f16, 1e-5, 0.02}, Quantised{"q8_0", WeightType::q8_0, 1e-4, 0.1},
-                                         Quantised{"q4_1", WeightType::q4_1, 1e-4, 0.1}),
-                         [](const testing::TestParamInfo<Quantised>& info) { return info.param.name; });
+                         testing::Values(Quantised{"f16", WeightType::f16, 1e-5, 0.02}, Quantised{"q8_0", WeightType::q8_0, 2e-4, 0.1},
+                                         Quantised{"q4_1", WeightType::q4_1, 2e-4, 0.1}),
+                         [](const testing::TestParamInfo<Quantised>& i) { return i.param.name; });
 
 // ---- the real model ----
+
+constexpr OracleConfig kExact = {.n_threads = 2};  // f32 rows, no flash attention
 
 class RealParity : public testing::Test {
  protected:
@@ -160,7 +165,7 @@ TEST_F(RealParity, F32LogitsAreLibllamas) {
     const std::vector<Token> tokens = window(oracle, offset, static_cast<size_t>(n));
     offset += 0.09;
     const Path path = {.n_prefill = n > 1000 ? n - 160 : std::max<int64_t>(1, n / 4), .n_decode = n > 1 ? 8 : 0};
-    const Divergence d = compare(*model, oracle, tokens, path, {});
+    const Divergence d = compare(*model, oracle, tokens, path, kExact);
     std::printf("%5lld tokens, %3lld compared: mean KLD %.2e, max %.2e, same top %.4f\n", static_cast<long long>(n),
                 static_cast<long long>(d.n()), d.mean_kld(), d.max_kld(), d.same_top());
     EXPECT_LE(d.mean_kld(), 5e-6) << n << " tokens";
@@ -177,7 +182,7 @@ TEST_F(RealParity, F32GreedyTokensAreLibllamas) {
   for (int i = 0; i < 10; ++i) {
     const std::vector<Token> prompt = window(oracle, 0.05 + 0.08 * i, static_cast<size_t>(20 + 17 * i));
     const auto session = open_session(*model, session_options({.policy = "none", .prompt = 300, .generated = 100}));
-    identical += greedy(*session, prompt, 100) == oracle.greedy(prompt, 100, {}) ? 1 : 0;
+    identical += greedy(*session, prompt, 100) == oracle.greedy(prompt, 100, kExact) ? 1 : 0;
   }
   std::printf("%d of 10 greedy continuations of 100 tokens are identical\n", identical);
   EXPECT_GE(identical, 9);
@@ -192,9 +197,9 @@ TEST_F(RealParity, QuantisedIsNoFurtherThanLibllamaFromItself) {
   for (const double offset : {0.11, 0.37, 0.52, 0.83}) {
     const std::vector<Token> tokens = window(oracle, offset, 400);
     const Path path = {.n_prefill = 100, .n_decode = 40};
-    const Divergence d = compare(*model, oracle, tokens, path, {});
-    const auto base = oracle.logits(tokens, path.n_prefill - 1, {});
-    const auto flash = oracle.logits(tokens, path.n_prefill - 1, {.flash_attention = true, .kv_f16 = true});
+    const Divergence d = compare(*model, oracle, tokens, path, kExact);
+    const auto base = oracle.logits(tokens, path.n_prefill - 1, kExact);
+    const auto flash = oracle.logits(tokens, path.n_prefill - 1, {.flash_attention = true, .kv_f16 = true, .n_threads = 2});
     Divergence self;
     for (size_t i = 0; i < base.size(); ++i) self.add(base[i], flash[i]);
     std::printf("offset %.2f: ours %.2e (same top %.3f), libllama's own %.2e (%.3f)\n", offset, d.mean_kld(), d.same_top(),

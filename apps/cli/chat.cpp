@@ -28,7 +28,8 @@ class LineReader {
       if (const size_t newline = held_.find('\n'); newline != std::string::npos) {
         line = held_.substr(0, newline);
         held_.erase(0, newline + 1);
-        if (!line.empty() && line.back() == '\r') line.pop_back();
+        if (!line.empty() && line.back() == '\r')
+          line.pop_back();
         return End::line;
       }
       char buffer[4096];
@@ -50,7 +51,8 @@ class LineReader {
 
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return {};
+  if (begin == std::string::npos)
+    return {};
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
@@ -58,7 +60,8 @@ class Conversation {
  public:
   Conversation(const Model& model, Session& session, const Settings& settings)
       : model_(model), session_(session), settings_(settings) {
-    if (!settings.system.empty()) messages_.push_back({.role = "system", .content = settings.system});
+    if (!settings.system.empty())
+      messages_.push_back({.role = "system", .content = settings.system});
   }
 
   // Reads one message and streams the answer. Error cancelled: nothing of the turn is in the session.
@@ -71,7 +74,8 @@ class Conversation {
     }
     Result<Answer> answer =
         generate(model_, session_, {.n_predict = settings_.predict, .append_last = true}, print_text);
-    if (!answer) return answer.error();
+    if (!answer)
+      return answer.error();
     held_ += answer->text;
     messages_.push_back({.role = "assistant", .content = answer->text});
     outcome_.generated_tokens += answer->n_tokens;
@@ -84,7 +88,8 @@ class Conversation {
  private:
   Status read_turn() {
     Result<std::string> rendered = model_.apply_chat_template(messages_, true, settings_.chat_template);
-    if (!rendered) return rendered.error();
+    if (!rendered)
+      return rendered.error();
     const bool first = held_.empty();
     const std::string reply = first ? std::string() : messages_[messages_.size() - 2].content;
     const std::optional<std::string> fresh = new_part(*rendered, held_, reply);
@@ -97,7 +102,8 @@ class Conversation {
       progress.update(done, total);
       return !stop_requested();
     });
-    if (status.ok()) held_ += *fresh;
+    if (status.ok())
+      held_ += *fresh;
     return status;
   }
 
@@ -110,7 +116,8 @@ class Conversation {
 };
 
 void show_prompt() {
-  if (!stdin_is_terminal()) return;
+  if (!stdin_is_terminal())
+    return;
   std::fputs(use_colour() ? "\x1b[32m> \x1b[0m" : "> ", stderr);
   std::fflush(stderr);
 }
@@ -121,29 +128,35 @@ Result<int> loop(Conversation& conversation, const Session& session, const Setti
   std::string text = settings.prompt.value_or("");
   if (settings.file) {
     Result<std::string> file = read_text(*settings.file);
-    if (!file) return file.error();
+    if (!file)
+      return file.error();
     text = *file + text;
   }
   for (;;) {
     while (trimmed(text).empty()) {
       show_prompt();
       const LineReader::End end = lines.next(text);
-      if (end == LineReader::End::eof) return 0;
+      if (end == LineReader::End::eof)
+        return 0;
       if (end == LineReader::End::interrupted) {
         text.clear();
-        if (terminated()) return 143;
+        if (terminated())
+          return 143;
         std::fputs("\n(Ctrl-C again or /quit leaves)\n", stderr);  // the handler counts: the second one exits
       }
     }
     forget_interrupt();
-    if (trimmed(text) == "/quit") return 0;
+    if (trimmed(text) == "/quit")
+      return 0;
     const int64_t before = session.n_tokens();
     const Status status = conversation.turn(text);
     text.clear();
-    if (terminated()) return 143;
+    if (terminated())
+      return 143;
     if (!status.ok()) {
       const bool undone = status.error().code == ErrorCode::cancelled && session.n_tokens() == before;
-      if (!undone) return status.error();
+      if (!undone)
+        return status.error();
       note("the message was not read");
     }
     note(kv_line(session.stats()));
@@ -153,37 +166,44 @@ Result<int> loop(Conversation& conversation, const Session& session, const Setti
 }  // namespace
 
 std::optional<std::string> new_part(const std::string& rendered, const std::string& held, const std::string& reply) {
-  if (rendered.starts_with(held)) return rendered.substr(held.size());
+  if (rendered.starts_with(held))
+    return rendered.substr(held.size());
   const std::string kept = trimmed(reply);
   const size_t common = held.size() - reply.size();  // everything before the answer must be the same
-  if (rendered.compare(0, common, held, 0, common) != 0) return std::nullopt;
+  if (rendered.compare(0, common, held, 0, common) != 0)
+    return std::nullopt;
   const size_t found = rendered.find(kept, common);
-  if (found == std::string::npos || trimmed(rendered.substr(common, found - common)) != "") return std::nullopt;
+  if (found == std::string::npos || trimmed(rendered.substr(common, found - common)) != "")
+    return std::nullopt;
   return rendered.substr(found + kept.size());
 }
 
 Result<int> chat(const Settings& settings, SessionOptions options) {
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
-  if (!model) return model.error();
-  // A conversation has no length of its own: a share of "the request" is a share of the context.
-  const int64_t n_ctx = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
-  options.expected_prompt = n_ctx / 2;
-  options.expected_generated = n_ctx - n_ctx / 2;
+  if (!model)
+    return model.error();
+  // A conversation has no length of its own: a share of "the request" is a share of the context, and the end is open.
+  options.expected_prompt = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
+  options.expected_generated = -1;
   const uint32_t seed = resolve_seed(settings);
   options.seed = seed;
   Result<std::unique_ptr<Session>> session = Session::create(**model, options);
-  if (!session) return session.error();
+  if (!session)
+    return session.error();
   (*session)->set_sampler(sampler_options(settings, seed));
   Result<std::string> start = describe(**model, options, (*session)->stats().policy);
-  if (!start) return start.error();
+  if (!start)
+    return start.error();
   note(*start);
 
   Conversation conversation(**model, **session, settings);
   conversation.outcome().seed = seed;
   Result<int> code = loop(conversation, **session, settings);
-  if (!code) return code;
+  if (!code)
+    return code;
   note(end_line((*session)->stats(), conversation.outcome()));
-  if (Status status = write_reports(settings, **session, conversation.outcome()); !status) return status.error();
+  if (Status status = write_reports(settings, **session, conversation.outcome()); !status)
+    return status.error();
   return code;
 }
 

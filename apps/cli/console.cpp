@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -17,11 +19,13 @@ namespace kedge::cli {
 namespace {
 
 constexpr int kBarCells = 30;
+constexpr int64_t kSilentTokens = 512;  // a prompt this short is read before a line of progress is
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::replace(text.begin(), text.end(), '\r', ' ');
-  while (!text.empty() && text.back() == ' ') text.pop_back();
+  while (!text.empty() && text.back() == ' ')
+    text.pop_back();
   return text;
 }
 
@@ -33,19 +37,21 @@ Status open_log(bool verbose, const std::string& log_file) {
   screen->set_level(verbose ? spdlog::level::debug : spdlog::level::info);
   auto logger = std::make_shared<spdlog::logger>("kedge", screen);
   logger->set_level(spdlog::level::debug);
+  Status status;
   if (!log_file.empty()) {
-    try {
-      auto file = std::make_shared<spdlog::sinks::basic_file_sink_st>(log_file);
-      file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-      logger->sinks().push_back(std::move(file));
-    } catch (const spdlog::spdlog_ex& error) {
-      spdlog::set_default_logger(std::move(logger));
-      return Error{.code = ErrorCode::failed, .message = error.what()};
+    // Tried first: spdlog would make missing folders, and say by exception what is wrong.
+    if (std::FILE* file = std::fopen(log_file.c_str(), "a"); file != nullptr) {
+      std::fclose(file);
+      logger->sinks().push_back(std::make_shared<spdlog::sinks::basic_file_sink_st>(log_file));
+      logger->sinks().back()->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    } else {
+      status = Error{.code = ErrorCode::failed,
+                     .message = "cannot write the log file '" + log_file + "': " + std::strerror(errno)};
     }
   }
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
-  return {};
+  return status;
 }
 
 void note(const std::string& line) { spdlog::info("{}", line); }
@@ -98,14 +104,16 @@ Progress::Progress(std::string_view how, std::string what) : what_(std::move(wha
 Progress::~Progress() { clear_bar(); }
 
 void Progress::clear_bar() {
-  if (!bar_shown_) return;
+  if (!bar_shown_)
+    return;
   std::fprintf(stderr, "\r\x1b[K");
   std::fflush(stderr);
   bar_shown_ = false;
 }
 
 void Progress::update(int64_t done, int64_t total) {
-  if (mode_ == Mode::none || total <= 0) return;
+  if (mode_ == Mode::none || total <= 0)
+    return;
   if (mode_ == Mode::json) {
     std::fprintf(stderr, "{\"event\":\"%s\",\"done\":%lld,\"total\":%lld}\n", what_.c_str(),
                  static_cast<long long>(done), static_cast<long long>(total));
@@ -113,7 +121,8 @@ void Progress::update(int64_t done, int64_t total) {
   }
   if (mode_ == Mode::plain) {
     const int64_t tenth = 10 * done / total;
-    if (tenth <= last_tenth_) return;
+    if (total <= kSilentTokens || tenth <= last_tenth_ || done >= total)
+      return;  // a prompt of one graph is no progress worth a line
     last_tenth_ = tenth;
     std::fprintf(stderr, "%s: %lld of %lld tokens (%lld%%)\n", what_.c_str(), static_cast<long long>(done),
                  static_cast<long long>(total), static_cast<long long>(100 * done / total));
@@ -126,12 +135,14 @@ void Progress::update(int64_t done, int64_t total) {
                static_cast<long long>(done), static_cast<long long>(total));
   std::fflush(stderr);
   bar_shown_ = true;
-  if (done >= total) clear_bar();
+  if (done >= total)
+    clear_bar();
 }
 
 void Progress::line(const std::string& text) {
   clear_bar();
-  if (mode_ == Mode::bar || mode_ == Mode::plain) note(text);
+  if (mode_ == Mode::bar || mode_ == Mode::plain)
+    note(text);
 }
 
 }  // namespace kedge::cli

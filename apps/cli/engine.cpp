@@ -15,11 +15,13 @@ Result<SessionOptions> session_options(const Settings& settings) {
   }
   if (!settings.kv_budget.empty()) {
     Result<Budget> budget = parse_budget(settings.kv_budget);
-    if (!budget) return budget.error();
+    if (!budget)
+      return budget.error();
     options.budget = *budget;
   }
   if (!settings.kv_policy.empty()) {
-    if (Result<std::string> resolved = resolve_policy(settings.kv_policy); !resolved) return resolved.error();
+    if (Result<std::string> resolved = resolve_policy(settings.kv_policy); !resolved)
+      return resolved.error();
   }
   options.policy = settings.kv_policy;
   options.sinks = settings.kv_sinks;
@@ -27,6 +29,9 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.overflow = settings.kv_overflow == "error"      ? Overflow::error
                      : settings.kv_overflow == "truncate" ? Overflow::truncate
                                                           : Overflow::evict;
+  options.order = settings.prefill_order == "layer-major" ? PrefillOrder::layer_major
+                  : settings.prefill_order == "chunked"   ? PrefillOrder::chunked
+                                                          : PrefillOrder::automatic;
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;
@@ -45,14 +50,16 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
 }
 
 std::string effective_policy(const SessionOptions& options) {
-  if (!options.policy.empty()) return options.policy;
+  if (!options.policy.empty())
+    return options.policy;
   return options.budget.kind == Budget::Kind::unlimited ? "none" : "andpro";
 }
 
 Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy) {
   const ModelInfo& info = model.info();
   Result<BudgetMeaning> meaning = explain_budget(model, options);
-  if (!meaning) return meaning.error();
+  if (!meaning)
+    return meaning.error();
   std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
                      format_bytes(info.weight_bytes) + "), " + grouped(info.kv_bytes_per_token) +
                      " KV bytes a token (" + options.cache_type + ")";
@@ -63,13 +70,15 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
     line += "; budget " + format_bytes(meaning->budget_bytes) + " = " + grouped(tokens) + " tokens at full precision";
   }
   line += "; policy " + policy;
-  if (!meaning->plan.empty()) line += "; " + meaning->plan;
+  if (!meaning->plan.empty())
+    line += "; " + meaning->plan;
   return line;
 }
 
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number < 0 ? -number : number);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
   return number < 0 ? "-" + digits : digits;
 }
 

@@ -23,17 +23,22 @@ Result<Answer> generate(const Model& model, Session& session, const GenerateOpti
     const std::string piece = model.piece(token);
     answer.text += piece;
     ++answer.n_tokens;
-    if (Status status = print(characters.push(piece)); !status) return status.error();
-    if (answer.n_tokens == options.n_predict && !options.append_last) break;
+    if (Status status = print(characters.push(piece)); !status)
+      return status.error();
+    if (answer.n_tokens == options.n_predict && !options.append_last)
+      break;
 
     const Status status = session.decode(token);
-    if (status.ok()) continue;
-    if (status.error().code != ErrorCode::context_too_long) return status.error();
+    if (status.ok())
+      continue;
+    if (status.error().code != ErrorCode::context_too_long)
+      return status.error();
     warn("generation ends: " + status.error().message);
     answer.finish_reason = "context";
     break;
   }
-  if (Status status = print(characters.flush()); !status) return status.error();
+  if (Status status = print(characters.flush()); !status)
+    return status.error();
   return answer;
 }
 

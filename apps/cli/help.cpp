@@ -36,13 +36,15 @@ std::string wrapped(const std::string& text, size_t indent) {
 std::string names(const OptionSpec& row) {
   std::string text = row.short_name.empty() ? "" : std::string(row.short_name) + ", ";
   text += row.name;
-  if (!row.is_switch()) text += " " + std::string(row.value);
+  if (!row.is_switch())
+    text += " " + std::string(row.value);
   return text;
 }
 
 std::string full_help(const OptionSpec& row) {
   std::string text(row.help);
-  if (!row.choices.empty()) text += ": " + std::string(row.choices);
+  if (!row.choices.empty())
+    text += ": " + std::string(row.choices);
   const std::string fallback = default_text(row);
   return fallback.empty() ? text : text + " [" + fallback + "]";
 }
@@ -50,20 +52,23 @@ std::string full_help(const OptionSpec& row) {
 std::vector<std::string_view> groups() {
   std::vector<std::string_view> out;
   for (const OptionSpec& row : option_table()) {
-    if (std::find(out.begin(), out.end(), row.group) == out.end()) out.push_back(row.group);
+    if (std::find(out.begin(), out.end(), row.group) == out.end())
+      out.push_back(row.group);
   }
   return out;
 }
 
 std::string usage_of(const VerbSpec& verb) {
   std::string text = "kedge " + std::string(verb.name);
-  if (!verb.positional.empty()) text += " " + std::string(verb.positional);
+  if (!verb.positional.empty())
+    text += " " + std::string(verb.positional);
   return text + " [options]";
 }
 
 // In a table cell a bar would end the cell.
 std::string cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
+    text.insert(at, "\\");
   return text;
 }
 
@@ -72,7 +77,8 @@ std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" 
 std::string verbs_of(const OptionSpec& row) {
   std::string text;
   for (const VerbSpec& verb : verbs()) {
-    if ((row.verbs & verb.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(verb.name);
+    if ((row.verbs & verb.bit) != 0)
+      text += (text.empty() ? "" : ", ") + std::string(verb.name);
   }
   return text;
 }
@@ -83,9 +89,11 @@ std::string markdown_options() {
     text += "\n### " + std::string(group) +
             "\n\n| flag | environment | default | verbs | what it does |\n|---|---|---|---|---|\n";
     for (const OptionSpec& row : option_table()) {
-      if (row.group != group) continue;
+      if (row.group != group)
+        continue;
       std::string help(row.help);
-      if (!row.choices.empty()) help += ": " + std::string(row.choices);
+      if (!row.choices.empty())
+        help += ": " + std::string(row.choices);
       const std::string env = row.key() == "help" ? "" : row.env_name();
       text += "| " + code_cell(names(row)) + " | " + code_cell(env) + " | " + code_cell(default_text(row)) + " | " +
               verbs_of(row) + " | " + cell(help) + " |\n";
@@ -98,9 +106,12 @@ std::string markdown_policies() {
   std::string text;
   for (const PolicyMethod& method : list_policies()) {
     text += "\n### " + method.name + " (" + method.role + ")\n\n" + method.summary + "\n";
-    if (!method.source.empty()) text += "\nSource: " + method.source + "\n";
-    if (!method.defaults.empty()) text += "\nThe bare name means `" + method.defaults + "`.\n";
-    if (method.options.empty()) continue;
+    if (!method.source.empty())
+      text += "\nSource: " + method.source + "\n";
+    if (!method.defaults.empty())
+      text += "\nThe bare name means `" + method.defaults + "`.\n";
+    if (method.options.empty())
+      continue;
     text += "\n| option | kind | default | range | what it does |\n|---|---|---|---|---|\n";
     for (const PolicyOption& option : method.options) {
       text += "| `" + option.name + "` | " + option.kind + " | " + code_cell(option.fallback) + " | " +
@@ -129,7 +140,8 @@ std::string help_page(const VerbSpec& verb) {
   for (const std::string_view group : groups()) {
     std::string rows;
     for (const OptionSpec& row : option_table()) {
-      if (row.group != group || (row.verbs & verb.bit) == 0) continue;
+      if (row.group != group || (row.verbs & verb.bit) == 0)
+        continue;
       std::string left = (row.short_name.empty() ? "      " : "  ") + names(row);
       if (left.size() + 2 > kHelpColumn)
         left += "\n" + std::string(kHelpColumn, ' ');
@@ -137,7 +149,8 @@ std::string help_page(const VerbSpec& verb) {
         left.resize(kHelpColumn, ' ');
       rows += left + wrapped(full_help(row), kHelpColumn) + "\n";
     }
-    if (!rows.empty()) text += "\n" + std::string(group) + "\n" + rows;
+    if (!rows.empty())
+      text += "\n" + std::string(group) + "\n" + rows;
   }
   return text + "\n" +
          wrapped(

@@ -1,4 +1,5 @@
 // kedge inspect: what a model is, and what a budget means for a request to it.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "console.h"
@@ -19,16 +20,18 @@ struct Request {
 
 Result<Request> explain(const Model& model, const Settings& settings, SessionOptions options) {
   Request request;
-  request.predict = settings.predict < 0 ? 0 : settings.predict;
-  const int64_t trained = model.info().n_ctx_train - request.predict;
+  request.predict = settings.predict;  // -1: open-ended
+  const int64_t trained = model.info().n_ctx_train - std::max<int64_t>(0, request.predict);
   request.prompt_tokens = settings.prompt_tokens > 0 ? settings.prompt_tokens : trained < 1 ? 1 : trained;
   options.expected_prompt = request.prompt_tokens;
   options.expected_generated = request.predict;
   Result<std::string> policy = resolve_policy(effective_policy(options));
-  if (!policy) return policy.error();
+  if (!policy)
+    return policy.error();
   request.policy = *std::move(policy);
   Result<BudgetMeaning> meaning = explain_budget(model, options);
-  if (!meaning) return meaning.error();
+  if (!meaning)
+    return meaning.error();
   request.meaning = *std::move(meaning);
   return request;
 }
@@ -82,8 +85,8 @@ std::string as_text(const ModelInfo& info, const Request& request) {
   text += row("KV per token", grouped(info.kv_bytes_per_token) + " bytes (f16)");
   text += row("runs with", info.kernels + " kernels, " + info.prompt_weights + " prompt weights, " +
                                std::to_string(info.n_threads) + " threads");
-  text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " + grouped(request.predict) +
-          " to generate\n";
+  text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " +
+          (request.predict < 0 ? "any number" : grouped(request.predict)) + " to generate\n";
   text += row("full cache", format_bytes(request.meaning.full_bytes));
   text += row("budget", format_bytes(request.meaning.budget_bytes));
   text += row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
@@ -98,12 +101,15 @@ Result<std::string> inspect(const Settings& settings) {
     return Error{.code = ErrorCode::usage, .message = "unexpected argument '" + settings.positional[1] + "'"};
   }
   Result<SessionOptions> options = session_options(settings);
-  if (!options) return options.error();
+  if (!options)
+    return options.error();
   const std::string path = settings.positional.empty() ? settings.model : settings.positional.front();
   Result<std::unique_ptr<Model>> model = load_model(settings, path);
-  if (!model) return model.error();
+  if (!model)
+    return model.error();
   Result<Request> request = explain(**model, settings, *options);
-  if (!request) return request.error();
+  if (!request)
+    return request.error();
   const ModelInfo& info = (*model)->info();
   return settings.json ? as_json(info, *request) : as_text(info, *request);
 }
@@ -112,7 +118,8 @@ Result<std::string> inspect(const Settings& settings) {
 
 int inspect_verb(const Settings& settings) {
   const Result<std::string> result = inspect(settings);
-  if (!result.ok()) return report(result.error());
+  if (!result.ok())
+    return report(result.error());
   const Status status = print_text(result.value() + "\n");
   return status.ok() ? 0 : report(status.error());
 }

@@ -10,11 +10,15 @@ namespace kedge::cli {
 // -log softmax(logits)[token], in nats. logits f32 [n_vocab].
 double negative_log_likelihood(std::span<const float> logits, int token);
 
-// KL(softmax(full) || softmax(other)), in nats; exactly 0 for equal rows. Both f32 [n_vocab].
-double kl_divergence(std::span<const float> full, std::span<const float> other);
+struct Comparison {
+  double nll = 0;  // of `other`
+  double full_nll = 0;
+  double kld = 0;         // KL(softmax(full) || softmax(other)), in nats; exactly 0 for equal rows
+  bool same_top = false;  // the first of the likeliest tokens
+};
 
-// Index of the largest value; the first of equals.
-int top_token(std::span<const float> logits);
+// Both rows f32 [n_vocab]; token: the one that came.
+Comparison compare(std::span<const float> full, std::span<const float> other, int token);
 
 double mean(std::span<const double> values);
 // Standard error of the mean; nothing for fewer than two values.

@@ -8,8 +8,10 @@ namespace kedge::cli {
 int edit_distance(std::string_view a, std::string_view b) {
   const size_t width = b.size() + 1;
   std::vector<int> d((a.size() + 1) * width);  // [a.size() + 1][b.size() + 1]
-  for (size_t i = 0; i <= a.size(); ++i) d[i * width] = static_cast<int>(i);
-  for (size_t j = 0; j <= b.size(); ++j) d[j] = static_cast<int>(j);
+  for (size_t i = 0; i <= a.size(); ++i)
+    d[i * width] = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j)
+    d[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
     for (size_t j = 1; j <= b.size(); ++j) {
       const int change = a[i - 1] == b[j - 1] ? 0 : 1;
@@ -32,8 +34,10 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   int best_distance = 0;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
-    if (best != nullptr && distance > best_distance) continue;
-    if (best != nullptr && distance == best_distance && shared(candidate) <= shared(*best)) continue;
+    if (best != nullptr && distance > best_distance)
+      continue;
+    if (best != nullptr && distance == best_distance && shared(candidate) <= shared(*best))
+      continue;
     best = &candidate;
     best_distance = distance;
   }

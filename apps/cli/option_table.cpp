@@ -24,7 +24,7 @@ constexpr OptionSpec kTable[] = {
     {"-p", "--prompt", "TEXT", kGroupInput, kRun, &Settings::prompt,
      "text to complete; with --chat or --interactive the first user message"},
     {"-f", "--file", "FILE", kGroupInput, kCompute, &Settings::file,
-     "read the text from FILE (plain or gzip, - is standard input). With -p too, the file comes first, then the "
+     "read the text from FILE (plain or gzip, - is standard input); run with -p too: the file comes first, then the "
      "prompt"},
     {"-n", "--predict", "N", kGroupInput, kRun | kInspect, &Settings::predict,
      "tokens to generate; -1: until end of generation or the context is full", -1, 1e9},
@@ -64,6 +64,9 @@ constexpr OptionSpec kTable[] = {
     {"", "--kv-overflow", "WHAT", kGroupBudget, kModel, &Settings::kv_overflow,
      "when the tokens do not fit the budget: evict rows, end with an error, or truncate the prompt", kAny, kAnyMax,
      "evict|error|truncate"},
+    {"", "--prefill-order", "ORDER", kGroupBudget, kModel, &Settings::prefill_order,
+     "how a prompt is read: every layer in full before it is evicted (exact), or in chunks (any length in any budget)",
+     kAny, kAnyMax, "auto|layer-major|chunked"},
     {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kModel, &Settings::cache_type_k,
      "type of key rows; must be that of the value rows", kAny, kAnyMax, "f16|bf16"},
     {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kModel, &Settings::cache_type_v,

@@ -53,19 +53,23 @@ Result<T> parse_number(const OptionSpec& spec, std::string_view text, std::strin
 
 Result<bool> parse_bool(std::string_view text, std::string_view origin) {
   for (const std::string_view word : {"true", "1", "on", "yes"}) {
-    if (text == word) return true;
+    if (text == word)
+      return true;
   }
   for (const std::string_view word : {"false", "0", "off", "no"}) {
-    if (text == word) return false;
+    if (text == word)
+      return false;
   }
   return usage(std::string(origin) + ": " + in_quotes(text) + " is neither true nor false");
 }
 
 Status check_choice(const OptionSpec& spec, std::string_view text, std::string_view origin) {
-  if (spec.choices.empty()) return {};
+  if (spec.choices.empty())
+    return {};
   const std::vector<std::string> choices = split_choices(spec.choices);
   for (const std::string& choice : choices) {
-    if (choice == text) return {};
+    if (choice == text)
+      return {};
   }
   return usage(std::string(origin) + ": unknown value " + in_quotes(text) + ", the nearest is " +
                in_quotes(nearest(text, choices)) + " (" + std::string(spec.choices) + ")");
@@ -73,7 +77,8 @@ Status check_choice(const OptionSpec& spec, std::string_view text, std::string_v
 
 template <typename Value, typename Target>
 Status take(Result<Value> parsed, Target& target) {
-  if (!parsed) return parsed.error();
+  if (!parsed)
+    return parsed.error();
   target = *std::move(parsed);
   return {};
 }
@@ -81,7 +86,8 @@ Status take(Result<Value> parsed, Target& target) {
 // CLI11's view of one verb: every option as text, in the order of `rows`.
 struct ParsedArgs {
   std::map<std::string, std::string> values;  // by option key
-  std::vector<std::string> extras;
+  std::vector<std::string> extras;            // what is no option: words and unknown flags
+  std::vector<std::string> positional;        // after "--"
 };
 
 Result<ParsedArgs> parse_args(std::span<const OptionSpec> rows, std::span<const std::string> args) {
@@ -91,21 +97,23 @@ Result<ParsedArgs> parse_args(std::span<const OptionSpec> rows, std::span<const 
   std::vector<std::string> texts(rows.size());
   std::vector<CLI::Option*> options;
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::string names(rows[i].name);
-    if (rows[i].short_name.size() == 2) names += "," + std::string(rows[i].short_name);
-    CLI::Option* option = rows[i].is_switch() ? app.add_flag(names) : app.add_option(names, texts[i]);
+    // Long names only: translate_argv has replaced the short ones, and CLI11 would read the unknown "-ctq" as "-c tq".
+    const std::string name(rows[i].name);
+    CLI::Option* option = rows[i].is_switch() ? app.add_flag(name) : app.add_option(name, texts[i]);
     options.push_back(option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
   }
-  std::vector<std::string> reversed = translate_argv(args, rows);
+  Arguments translated = translate_argv(args, rows);
+  std::vector<std::string> reversed = std::move(translated.words);
   std::reverse(reversed.begin(), reversed.end());  // CLI11 takes its vector from the back
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
     return usage(error.what());
   }
-  ParsedArgs parsed{.values = {}, .extras = app.remaining()};
+  ParsedArgs parsed{.values = {}, .extras = app.remaining(), .positional = std::move(translated.positional)};
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (options[i]->count() > 0) parsed.values[rows[i].key()] = options[i]->results().back();
+    if (options[i]->count() > 0)
+      parsed.values[rows[i].key()] = options[i]->results().back();
   }
   return parsed;
 }
@@ -115,7 +123,8 @@ std::string allowed_names(std::string_view word, std::span<const OptionSpec> row
   for (const OptionSpec& row : rows) {
     names.emplace_back(row.name);
     // A short word is nearer to every short name than to any long one: compare it with those only by chance.
-    if (word.size() <= 4 && !row.short_name.empty()) names.emplace_back(row.short_name);
+    if (word.size() <= 4 && !row.short_name.empty())
+      names.emplace_back(row.short_name);
   }
   return nearest(word, names);
 }
@@ -132,7 +141,8 @@ Status fill(const OptionSpec& row, const Sources& sources, Settings& settings) {
   if (const auto found = sources.args.find(key); found != sources.args.end()) {
     return assign(row, found->second, row.name, settings);
   }
-  if (const auto value = sources.environment(row.env_name())) return assign(row, *value, row.env_name(), settings);
+  if (const auto value = sources.environment(row.env_name()))
+    return assign(row, *value, row.env_name(), settings);
   if (const auto found = sources.config.find(key); found != sources.config.end()) {
     return assign(row, found->second, key, settings);
   }
@@ -146,14 +156,17 @@ std::string OptionSpec::key() const { return std::string(name.substr(2)); }
 std::string OptionSpec::env_name() const {
   std::string out = "KEDGE_" + key();
   for (char& c : out) {
-    if (c == '-') c = '_';
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    if (c == '-')
+      c = '_';
+    if (c >= 'a' && c <= 'z')
+      c = static_cast<char>(c - 'a' + 'A');
   }
   return out;
 }
 
 Status assign(const OptionSpec& spec, std::string_view text, std::string_view origin, Settings& settings) {
-  if (Status status = check_choice(spec, text, origin); !status) return status;
+  if (Status status = check_choice(spec, text, origin); !status)
+    return status;
   return std::visit(
       [&](auto member) -> Status {
         auto& target = settings.*member;
@@ -194,7 +207,8 @@ std::string default_text(const OptionSpec& spec) {
 Environment process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
-    if (value == nullptr || *value == '\0') return std::nullopt;
+    if (value == nullptr || *value == '\0')
+      return std::nullopt;
     return std::string(value);
   };
 }
@@ -202,38 +216,46 @@ Environment process_environment() {
 Result<Settings> read_settings(unsigned verb, std::span<const std::string> args, const Environment& environment) {
   std::vector<OptionSpec> rows;
   for (const OptionSpec& row : option_table()) {
-    if ((row.verbs & verb) != 0) rows.push_back(row);
+    if ((row.verbs & verb) != 0)
+      rows.push_back(row);
   }
   Result<ParsedArgs> parsed = parse_args(rows, args);
-  if (!parsed) return parsed.error();
+  if (!parsed)
+    return parsed.error();
 
   Settings settings;
   for (const std::string& extra : parsed->extras) {
-    if (extra.size() > 1 && extra[0] == '-' && extra != "--") {
+    if (extra.size() > 1 && extra[0] == '-') {
       const std::string flag = extra.substr(0, extra.find('='));
       return usage("unknown flag " + in_quotes(flag) + ", the nearest is " + allowed_names(flag, rows));
     }
-    if (extra != "--") settings.positional.push_back(extra);
+    settings.positional.push_back(extra);
   }
+  settings.positional.insert(settings.positional.end(), parsed->positional.begin(), parsed->positional.end());
 
+  if (parsed->values.contains("help")) {  // a page of help is never refused for what else is wrong
+    settings.help = true;
+    return settings;
+  }
   std::map<std::string, std::string> config;
-  const Sources first{.args = parsed->values, .config = config, .environment = environment};
+  const Sources sources{.args = parsed->values, .config = config, .environment = environment};
   for (const OptionSpec& row : rows) {
-    if (row.key() == "help" && parsed->values.contains("help")) {
-      settings.help = true;  // a page of help is never refused for what else is wrong
-      return settings;
-    }
-    if (row.key() != "config") continue;
-    if (Status status = fill(row, first, settings); !status) return status.error();
+    if (row.key() != "config")
+      continue;
+    if (Status status = fill(row, sources, settings); !status)
+      return status.error();
   }
   if (!settings.config.empty()) {
     Result<std::map<std::string, std::string>> read = read_config_file(settings.config);
-    if (!read) return read.error();
+    if (!read)
+      return read.error();
     config = *std::move(read);
   }
   for (const OptionSpec& row : rows) {
-    if (row.key() == "config" || row.key() == "help") continue;
-    if (Status status = fill(row, first, settings); !status) return status.error();
+    if (row.key() == "config" || row.key() == "help")
+      continue;
+    if (Status status = fill(row, sources, settings); !status)
+      return status.error();
   }
   return settings;
 }

@@ -26,7 +26,8 @@ Result<Settings> read(const Words& words, const std::map<std::string, std::strin
 
 std::string error_of(const Words& words, const std::map<std::string, std::string>& environment = {}) {
   const Result<Settings> result = read(words, environment);
-  if (result.ok()) return "no error";
+  if (result.ok())
+    return "no error";
   EXPECT_EQ(result.error().code, ErrorCode::usage);
   EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
   return result.error().message;
@@ -69,7 +70,8 @@ TEST(OptionTable, DefaultsAreValidValues) {
 
 TEST(OptionTable, DerivedNames) {
   for (const OptionSpec& row : option_table()) {
-    if (row.name != "--kv-budget") continue;
+    if (row.name != "--kv-budget")
+      continue;
     EXPECT_EQ(row.key(), "kv-budget");
     EXPECT_EQ(row.env_name(), "KEDGE_KV_BUDGET");
   }
@@ -113,7 +115,6 @@ TEST(ReadSettings, EmptyAndOddValues) {
   EXPECT_EQ(read({"-f", "-"})->file, "-");
   EXPECT_EQ(read({"-n", "1", "-n", "2"})->predict, 2);  // the last one counts
   EXPECT_EQ(read({"--kv-budget=-1MiB"})->kv_budget, "-1MiB");
-  EXPECT_EQ(read({"-n5"})->predict, 5);
 }
 
 TEST(ReadSettings, CommandLineThenEnvironmentThenFileThenDefault) {
@@ -134,10 +135,15 @@ TEST(ReadSettings, MistakesNameTheNearest) {
   EXPECT_NE(error_of({"--nosuch"}).find("'--nosuch', the nearest is --"), std::string::npos);
   EXPECT_NE(error_of({"--kv-buget", "1MiB"}).find("the nearest is --kv-budget"), std::string::npos);
   EXPECT_NE(error_of({"--kv-buget=1MiB"}).find("'--kv-buget', the nearest is --kv-budget"), std::string::npos);
-  EXPECT_NE(error_of({"-ctq", "f16"}).find("the nearest is -ct"), std::string::npos);
+  EXPECT_NE(error_of({"-ctq", "f16"}).find("'-ctq', the nearest is -ct"), std::string::npos);
   EXPECT_NE(error_of({"--progress", "jason"}).find("the nearest is 'json'"), std::string::npos);
   // A flag of another verb is unknown here.
   EXPECT_NE(error_of({"--offsets", "1"}).find("unknown flag '--offsets'"), std::string::npos);
+}
+
+TEST(ReadSettings, UnknownFlagsBeforeHelp) {
+  EXPECT_NE(error_of({"-n5"}).find("unknown flag '-n5', the nearest is -n"), std::string::npos);
+  EXPECT_EQ(read({"word", "--", "-n"})->positional, (Words{"word", "-n"}));
 }
 
 TEST(ReadSettings, NumbersAreChecked) {

@@ -53,15 +53,19 @@ Status write_all(int fd, std::string_view content, const std::string& name) {
 }
 
 Status check_writable(const std::string& path) {
-  if (path.empty()) return {};
+  if (path.empty())
+    return {};
   if (exists_as_special(path)) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 && errno != ENXIO) return failed("cannot write '" + path + "'");  // ENXIO: a pipe without a reader yet
-    if (fd >= 0) ::close(fd);
+    if (fd < 0 && errno != ENXIO)
+      return failed("cannot write '" + path + "'");  // ENXIO: a pipe without a reader yet
+    if (fd >= 0)
+      ::close(fd);
     return {};
   }
   const Temporary temporary = make_temporary(real_target(path));
-  if (temporary.fd < 0) return failed("cannot write '" + path + "'");
+  if (temporary.fd < 0)
+    return failed("cannot write '" + path + "'");
   ::close(temporary.fd);
   ::unlink(temporary.path.c_str());
   return {};
@@ -71,18 +75,23 @@ Status write_file(const std::string& path, std::string_view content) {
   const std::string name = "'" + path + "'";
   if (exists_as_special(path)) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return failed("cannot write " + name);
+    if (fd < 0)
+      return failed("cannot write " + name);
     Status status = write_all(fd, content, name);
     ::close(fd);
     return status;
   }
   const std::string target = real_target(path);
   const Temporary temporary = make_temporary(target);
-  if (temporary.fd < 0) return failed("cannot write " + name);
+  if (temporary.fd < 0)
+    return failed("cannot write " + name);
   Status status = write_all(temporary.fd, content, name);
-  if (::close(temporary.fd) != 0 && status.ok()) status = failed("cannot write " + name);
-  if (status.ok() && ::rename(temporary.path.c_str(), target.c_str()) != 0) status = failed("cannot write " + name);
-  if (!status.ok()) ::unlink(temporary.path.c_str());
+  if (::close(temporary.fd) != 0 && status.ok())
+    status = failed("cannot write " + name);
+  if (status.ok() && ::rename(temporary.path.c_str(), target.c_str()) != 0)
+    status = failed("cannot write " + name);
+  if (!status.ok())
+    ::unlink(temporary.path.c_str());
   return status;
 }
 

@@ -24,7 +24,8 @@ nlohmann::ordered_json as_json(const PolicyMethod& method) {
                                  {"summary", method.summary},
                                  {"source", method.source},
                                  {"options", options}};
-  if (!method.defaults.empty()) json["defaults"] = method.defaults;
+  if (!method.defaults.empty())
+    json["defaults"] = method.defaults;
   return json;
 }
 
@@ -37,14 +38,16 @@ std::string listing(const std::vector<PolicyMethod>& methods) {
   std::string text;
   std::string role;
   for (const PolicyMethod& method : methods) {
-    if (method.role != role) text += (role.empty() ? "" : "\n") + method.role + "s\n";
+    if (method.role != role)
+      text += (role.empty() ? "" : "\n") + method.role + "s\n";
     role = method.role;
     text += "  " + padded(method.name, 16) + method.summary + "\n";
     std::string options;
     for (const PolicyOption& option : method.options) {
       options += (options.empty() ? "" : ",") + option.name + "=" + option.fallback;
     }
-    if (!options.empty()) text += padded("", 18) + options + "\n";
+    if (!options.empty())
+      text += padded("", 18) + options + "\n";
   }
   return text +
          "\nA policy is SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]]; `kedge policies NAME` tells more.";
@@ -52,8 +55,10 @@ std::string listing(const std::vector<PolicyMethod>& methods) {
 
 std::string page(const PolicyMethod& method) {
   std::string text = method.name + " (" + method.role + "): " + method.summary + "\n";
-  if (!method.source.empty()) text += "source: " + method.source + "\n";
-  if (!method.defaults.empty()) text += "the bare name means: " + method.defaults + "\n";
+  if (!method.source.empty())
+    text += "source: " + method.source + "\n";
+  if (!method.defaults.empty())
+    text += "the bare name means: " + method.defaults + "\n";
   for (const PolicyOption& option : method.options) {
     text += "  " + padded(option.name + "=" + option.fallback, 24) + option.help + " (" + option.kind +
             (option.range.empty() ? "" : ", " + option.range) + ")\n";
@@ -64,7 +69,8 @@ std::string page(const PolicyMethod& method) {
 
 Result<std::vector<PolicyMethod>> chosen(const std::vector<std::string>& names) {
   std::vector<PolicyMethod> all = list_policies();
-  if (names.empty()) return all;
+  if (names.empty())
+    return all;
   if (names.size() > 1) {
     return Error{.code = ErrorCode::usage, .message = "unexpected argument '" + names[1] + "'"};
   }
@@ -72,9 +78,11 @@ Result<std::vector<PolicyMethod>> chosen(const std::vector<std::string>& names) 
   std::vector<std::string> known;
   for (const PolicyMethod& method : all) {
     known.push_back(method.name);
-    if (method.name == names.front()) found.push_back(method);
+    if (method.name == names.front())
+      found.push_back(method);
   }
-  if (!found.empty()) return found;
+  if (!found.empty())
+    return found;
   return Error{
       .code = ErrorCode::usage,
       .message = "no policy is called '" + names.front() + "', the nearest is '" + nearest(names.front(), known) + "'"};
@@ -84,16 +92,19 @@ Result<std::vector<PolicyMethod>> chosen(const std::vector<std::string>& names) 
 
 int policies_verb(const Settings& settings) {
   const Result<std::vector<PolicyMethod>> methods = chosen(settings.positional);
-  if (!methods.ok()) return report(methods.error());
+  if (!methods.ok())
+    return report(methods.error());
   std::string text;
   if (settings.json) {
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const PolicyMethod& method : methods.value()) json.push_back(as_json(method));
+    for (const PolicyMethod& method : methods.value())
+      json.push_back(as_json(method));
     text = json.dump(2);
   } else if (settings.positional.empty()) {
     text = listing(methods.value());
   } else {
-    for (const PolicyMethod& method : methods.value()) text += (text.empty() ? "" : "\n\n") + page(method);
+    for (const PolicyMethod& method : methods.value())
+      text += (text.empty() ? "" : "\n\n") + page(method);
   }
   const Status status = print_text(text + "\n");
   return status.ok() ? 0 : report(status.error());

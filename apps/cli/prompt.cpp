@@ -12,13 +12,15 @@ namespace kedge::cli {
 
 Result<std::string> read_prompt(const Settings& settings) {
   if (!settings.file && !settings.prompt) {
-    if (!stdin_is_terminal()) return read_text("-");
+    if (!stdin_is_terminal())
+      return read_text("-");
     return Error{.code = ErrorCode::usage, .message = "no prompt: give -p TEXT, -f FILE or pipe a text"};
   }
   std::string text;
   if (settings.file) {
     Result<std::string> file = read_text(*settings.file);
-    if (!file) return file;
+    if (!file)
+      return file;
     text = *std::move(file);
   }
   return text + settings.prompt.value_or("");
@@ -28,14 +30,17 @@ Result<std::vector<Token>> prompt_tokens(const Model& model, const Settings& set
   std::string rendered = text;
   if (settings.chat) {
     std::vector<ChatMessage> messages;
-    if (!settings.system.empty()) messages.push_back({.role = "system", .content = settings.system});
+    if (!settings.system.empty())
+      messages.push_back({.role = "system", .content = settings.system});
     messages.push_back({.role = "user", .content = text});
     Result<std::string> result = model.apply_chat_template(messages, true, settings.chat_template);
-    if (!result) return result.error();
+    if (!result)
+      return result.error();
     rendered = *std::move(result);
   }
   std::vector<Token> tokens = model.tokenize(rendered, true, true);
-  if (!tokens.empty()) return tokens;
+  if (!tokens.empty())
+    return tokens;
   if (model.bos() < 0) {
     return Error{.code = ErrorCode::usage,
                  .message = "the prompt is empty, and this model has no beginning-of-text token to start from"};
@@ -45,14 +50,16 @@ Result<std::vector<Token>> prompt_tokens(const Model& model, const Settings& set
 }
 
 Status check_context(const Settings& settings, int64_t n_tokens) {
-  if (settings.ctx_size <= 0 || n_tokens <= settings.ctx_size || settings.kv_overflow == "truncate") return {};
+  if (settings.ctx_size <= 0 || n_tokens <= settings.ctx_size || settings.kv_overflow == "truncate")
+    return {};
   return Error{.code = ErrorCode::context_too_long,
                .message = "the prompt has " + std::to_string(n_tokens) + " tokens, more than --ctx-size " +
                           std::to_string(settings.ctx_size) + " allows"};
 }
 
 uint32_t resolve_seed(const Settings& settings) {
-  if (settings.seed && *settings.seed >= 0) return static_cast<uint32_t>(*settings.seed);
+  if (settings.seed && *settings.seed >= 0)
+    return static_cast<uint32_t>(*settings.seed);
   // 0xFFFFFFFF means "random" at the door; the report must name the seed that was used.
   return static_cast<uint32_t>(std::random_device()()) & 0x7FFFFFFFU;
 }

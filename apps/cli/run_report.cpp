@@ -19,7 +19,8 @@ double rate(int64_t tokens, double seconds) { return seconds > 0 ? static_cast<d
 int64_t peak_rss_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+    if (line.starts_with("VmHWM:"))
+      return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
   }
   struct rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -62,7 +63,8 @@ std::string kv_map_json(const KvMap& map) {
 std::string kv_line(const Stats& stats) {
   std::string line =
       "KV " + format_bytes(stats.kv_live_bytes) + " live, " + format_bytes(stats.kv_peak_bytes) + " peak";
-  if (stats.kv_budget_bytes > 0) line += " of " + format_bytes(stats.kv_budget_bytes);
+  if (stats.kv_budget_bytes > 0)
+    line += " of " + format_bytes(stats.kv_budget_bytes);
   return line + ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep);
 }
 
@@ -75,16 +77,19 @@ std::string end_line(const Stats& stats, const RunOutcome& outcome) {
 }
 
 Status check_reports(const Settings& settings) {
-  if (Status status = check_writable(settings.stats); !status) return status;
+  if (Status status = check_writable(settings.stats); !status)
+    return status;
   return check_writable(settings.kv_map);
 }
 
 Status write_reports(const Settings& settings, const Session& session, const RunOutcome& outcome) {
   if (!settings.stats.empty()) {
     const std::string json = stats_json(session.stats(), outcome, peak_rss_bytes());
-    if (Status status = write_file(settings.stats, json); !status) return status;
+    if (Status status = write_file(settings.stats, json); !status)
+      return status;
   }
-  if (settings.kv_map.empty()) return {};
+  if (settings.kv_map.empty())
+    return {};
   return write_file(settings.kv_map, kv_map_json(session.kv_map()));
 }
 

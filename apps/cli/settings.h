@@ -45,6 +45,7 @@ struct Settings {
   std::string kv_sinks;
   std::string kv_recent;
   std::string kv_overflow = "evict";
+  std::string prefill_order = "auto";
 
   // Reports
   std::string stats;

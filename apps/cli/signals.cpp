@@ -15,7 +15,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "signal handlers may only t
 
 void on_signal(int signal) {
   if (signal == SIGTERM) {
-    if (g_terminated.exchange(true)) _exit(143);
+    if (g_terminated.exchange(true))
+      _exit(143);
   } else if (g_interrupts.fetch_add(1) > 0) {
     _exit(130);
   }
@@ -37,7 +38,8 @@ bool stop_requested() { return g_interrupts.load() > 0 || g_terminated.load(); }
 bool terminated() { return g_terminated.load(); }
 void forget_interrupt() { g_interrupts.store(0); }
 int signal_exit_code() {
-  if (g_terminated.load()) return 143;
+  if (g_terminated.load())
+    return 143;
   return g_interrupts.load() > 0 ? 130 : 0;
 }
 

@@ -20,9 +20,11 @@ Result<std::string> read_all(int fd, const std::string& name) {
   std::string bytes;
   std::vector<char> buffer(1 << 16);
   for (;;) {
-    if (stop_requested()) return Error{.code = ErrorCode::cancelled, .message = "interrupted while reading " + name};
+    if (stop_requested())
+      return Error{.code = ErrorCode::cancelled, .message = "interrupted while reading " + name};
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n == 0) return bytes;
+    if (n == 0)
+      return bytes;
     if (n > 0) {
       bytes.append(buffer.data(), static_cast<size_t>(n));
     } else if (errno != EINTR) {
@@ -40,7 +42,8 @@ Result<std::string> gunzip(std::string_view bytes, const std::string& name) {
     return Error{.code = ErrorCode::failed, .message = name + " is damaged gzip data: " + why};
   };
   z_stream stream{};
-  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return damaged("zlib cannot start");
+  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK)
+    return damaged("zlib cannot start");
   std::string text;
   std::vector<char> buffer(1 << 16);
   size_t fed = 0;
@@ -54,7 +57,8 @@ Result<std::string> gunzip(std::string_view bytes, const std::string& name) {
       fed += chunk;
     }
     // Files joined by cat are gzip files too: the next member begins where the last one ended.
-    if (state == Z_STREAM_END) inflateReset(&stream);
+    if (state == Z_STREAM_END)
+      inflateReset(&stream);
     stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
     stream.avail_out = static_cast<uInt>(buffer.size());
     state = inflate(&stream, Z_NO_FLUSH);
@@ -74,10 +78,13 @@ Result<std::string> read_text(const std::string& path) {
   const bool standard_input = path == "-";
   const std::string name = standard_input ? "standard input" : "'" + path + "'";
   const int fd = standard_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Error{.code = ErrorCode::failed, .message = "cannot open " + name + ": " + std::strerror(errno)};
+  if (fd < 0)
+    return Error{.code = ErrorCode::failed, .message = "cannot open " + name + ": " + std::strerror(errno)};
   Result<std::string> bytes = read_all(fd, name);
-  if (!standard_input) ::close(fd);
-  if (!bytes || !is_gzip(*bytes)) return bytes;
+  if (!standard_input)
+    ::close(fd);
+  if (!bytes || !is_gzip(*bytes))
+    return bytes;
   return gunzip(*bytes, name);
 }
 

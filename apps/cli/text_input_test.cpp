@@ -27,7 +27,8 @@ std::string gzip(const std::string& text) {
 
 std::string long_text() {
   std::string text;
-  for (int i = 0; i < 40000; ++i) text += "line " + std::to_string(i * 7919 % 1000) + "\n";
+  for (int i = 0; i < 40000; ++i)
+    text += "line " + std::to_string(i * 7919 % 1000) + "\n";
   return text;
 }
 

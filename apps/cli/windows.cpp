@@ -39,7 +39,8 @@ Result<std::vector<int64_t>> sample_offsets(const WindowRequest& request) {
   uint64_t state = request.seed;
   while (static_cast<int>(offsets.size()) < request.samples) {
     const auto offset = static_cast<int64_t>(multiply_high(split_mix(state), static_cast<uint64_t>(n_places)));
-    if (seen.insert(offset).second) offsets.push_back(offset);
+    if (seen.insert(offset).second)
+      offsets.push_back(offset);
   }
   return offsets;
 }
@@ -59,7 +60,8 @@ Result<std::vector<int64_t>> parse_offsets(std::string_view list, int64_t n_toke
                    " does not fit the text of " + std::to_string(n_tokens) + " tokens");
     }
     offsets.push_back(offset);
-    if (stop == end) return offsets;
+    if (stop == end)
+      return offsets;
     at = stop + 1;
   }
 }

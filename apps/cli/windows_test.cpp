@@ -37,8 +37,10 @@ TEST(SampleOffsets, RoughlyUniform) {
   const auto offsets = sample_offsets({.n_tokens = 100009, .length = 10, .samples = 4000, .seed = 1});
   ASSERT_TRUE(offsets.ok());
   int quarter[4] = {};
-  for (const int64_t offset : *offsets) ++quarter[offset / 25000];
-  for (const int count : quarter) EXPECT_NEAR(count, 1000, 120);  // more than four standard deviations
+  for (const int64_t offset : *offsets)
+    ++quarter[offset / 25000];
+  for (const int count : quarter)
+    EXPECT_NEAR(count, 1000, 120);  // more than four standard deviations
 }
 
 TEST(SampleOffsets, TooShortATextIsNamed) {

@@ -7,9 +7,12 @@
 namespace kedge::eviction {
 
 bool beats(const Unit& a, const Unit& b) {
-  if (a.has_nan != b.has_nan) return b.has_nan;
-  if (!a.has_nan && a.key != b.key) return a.key > b.key;
-  if (a.begin != b.begin) return a.begin < b.begin;
+  if (a.has_nan != b.has_nan)
+    return b.has_nan;
+  if (!a.has_nan && a.key != b.key)
+    return a.key > b.key;
+  if (a.begin != b.begin)
+    return a.begin < b.begin;
   return a.head < b.head;
 }
 
@@ -20,11 +23,14 @@ void append_units(std::span<const float> score, std::span<const uint8_t> is_prot
     Unit unit{.head = head};
     double sum = 0;  // -inf + inf is not a number either
     for (size_t i = begin; i < std::min(begin + step, score.size()); ++i) {
-      if (!is_protected.empty() && is_protected[i] != 0) continue;
-      if (unit.n_rows++ == 0) unit.begin = static_cast<int32_t>(i);
+      if (!is_protected.empty() && is_protected[i] != 0)
+        continue;
+      if (unit.n_rows++ == 0)
+        unit.begin = static_cast<int32_t>(i);
       sum += score[i];
     }
-    if (unit.n_rows == 0) continue;
+    if (unit.n_rows == 0)
+      continue;
     unit.has_nan = std::isnan(sum);
     unit.key = unit.has_nan ? 0 : sum;
     units.push_back(unit);
@@ -32,10 +38,13 @@ void append_units(std::span<const float> score, std::span<const uint8_t> is_prot
 }
 
 Taken take_best(std::span<Unit> units, int64_t rows) {
-  if (rows <= 0 || units.empty()) return {};
+  if (rows <= 0 || units.empty())
+    return {};
   int64_t there_are = 0;
-  for (const Unit& unit : units) there_are += unit.n_rows;
-  if (rows >= there_are) return {.n_units = units.size(), .rows_of_last = units.back().n_rows};
+  for (const Unit& unit : units)
+    there_are += unit.n_rows;
+  if (rows >= there_are)
+    return {.n_units = units.size(), .rows_of_last = units.back().n_rows};
   size_t lo = 0;  // units before lo are taken in full; the one that is cut is in [lo, hi)
   size_t hi = units.size();
   int64_t need = rows;  // of [lo, hi)
@@ -43,7 +52,8 @@ Taken take_best(std::span<Unit> units, int64_t rows) {
     const size_t middle = lo + (hi - lo) / 2;
     std::nth_element(units.begin() + lo, units.begin() + middle, units.begin() + hi, beats);
     int64_t held = 0;
-    for (size_t i = lo; i < middle; ++i) held += units[i].n_rows;
+    for (size_t i = lo; i < middle; ++i)
+      held += units[i].n_rows;
     if (held >= need) {
       hi = middle;
     } else {
@@ -58,8 +68,10 @@ std::vector<int32_t> level_fill(std::span<const int32_t> lo, std::span<const int
   const size_t n = hi.size();
   if (std::accumulate(lo.begin(), lo.end(), int64_t{0}) > total) {
     std::vector<int32_t> ones(n);
-    for (size_t i = 0; i < n; ++i) ones[i] = std::min(lo[i], 1);
-    if (std::accumulate(ones.begin(), ones.end(), int64_t{0}) >= total) return ones;
+    for (size_t i = 0; i < n; ++i)
+      ones[i] = std::min(lo[i], 1);
+    if (std::accumulate(ones.begin(), ones.end(), int64_t{0}) >= total)
+      return ones;
     return level_fill(ones, lo, total);
   }
   const auto at_level = [&](int64_t level, size_t i) {
@@ -67,7 +79,8 @@ std::vector<int32_t> level_fill(std::span<const int32_t> lo, std::span<const int
   };
   const auto sum_at = [&](int64_t level) {
     int64_t sum = 0;
-    for (size_t i = 0; i < n; ++i) sum += at_level(level, i);
+    for (size_t i = 0; i < n; ++i)
+      sum += at_level(level, i);
     return sum;
   };
   int64_t level = 0;  // the highest whose sum fits

@@ -9,17 +9,18 @@ namespace kedge::eviction {
 
 // Unprotected rows that are kept or dropped together: those of one chunk of one head.
 struct Unit {
-  double key = 0;         // sum of the rows' scores
+  double key = 0;  // sum of the rows' scores
   int32_t head = 0;
-  int32_t begin = 0;      // first row of the chunk that is unprotected
-  int32_t n_rows = 0;     // unprotected rows in the chunk
-  bool has_nan = false;   // loses to everything
+  int32_t begin = 0;     // first row of the chunk that is unprotected
+  int32_t n_rows = 0;    // unprotected rows in the chunk
+  bool has_nan = false;  // loses to everything
 };
 
 // Strict order: higher key, then the earlier row, then the lower head. Total, so that the kept set is unique.
 bool beats(const Unit& a, const Unit& b);
 
-// Appends the units of one head; chunks are cut at multiples of `chunk` from row 0. An empty is_protected protects nothing.
+// Appends the units of one head; chunks are cut at multiples of `chunk` from row 0. An empty is_protected protects
+// nothing.
 void append_units(std::span<const float> score, std::span<const uint8_t> is_protected, int chunk, int32_t head,
                   std::vector<Unit>& units);
 
@@ -31,9 +32,9 @@ struct Taken {
 };
 Taken take_best(std::span<Unit> units, int64_t rows);
 
-// The most even counts with lo[i] <= count[i] <= hi[i] and sum min(total, sum of hi); what does not divide goes to lower
-// indices. A total below the sum of lo lowers the largest lo first, but leaves 1 where hi allows it (then the sum may
-// exceed total).
+// The most even counts with lo[i] <= count[i] <= hi[i] and sum min(total, sum of hi); what does not divide goes to
+// lower indices. A total below the sum of lo lowers the largest lo first, but leaves 1 where hi allows it (then the sum
+// may exceed total).
 std::vector<int32_t> level_fill(std::span<const int32_t> lo, std::span<const int32_t> hi, int64_t total);
 
 // max(protected rows, 1), at most the rows there are.

@@ -12,8 +12,8 @@
 namespace kedge::eviction {
 namespace {
 
-constexpr int kMostParts = 4;                  // of one head's window
-constexpr int kPartQueries = 8;                // at least, so that a part still reads K once for many queries
+constexpr int kMostParts = 4;                      // of one head's window
+constexpr int kPartQueries = 8;                    // at least, so that a part still reads K once for many queries
 constexpr int64_t kPartFloats = int64_t{1} << 20;  // partial sums of one head: 4 MiB
 
 // Calls fn(i) for i in 0..n-1, each once, on whichever thread is free.
@@ -21,13 +21,15 @@ template <typename Function>
 void for_each_item(Executor& executor, int n, const Function& fn) {
   std::atomic<int> next{0};
   executor.run([&](int, int) {
-    for (int i = next.fetch_add(1); i < n; i = next.fetch_add(1)) fn(i);
+    for (int i = next.fetch_add(1); i < n; i = next.fetch_add(1))
+      fn(i);
   });
 }
 
 // Into how many parts a head's window is cut: by geometry alone, so that the sums are the same for any thread count.
 int part_count(const Scorer& scorer, const HeadInput& in) {
-  if (!scorer.splits_by_query() || in.n_window == 0) return 1;
+  if (!scorer.splits_by_query() || in.n_window == 0)
+    return 1;
   const int64_t by_memory = std::max<int64_t>(kPartFloats / std::max(in.rows.n_rows, 1), 1);
   return static_cast<int>(std::min<int64_t>({kMostParts, (in.n_window + kPartQueries - 1) / kPartQueries, by_memory}));
 }
@@ -45,13 +47,16 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
   for (size_t h = 0; h < heads.size(); ++h) {
     score[h].assign(static_cast<size_t>(heads[h].rows.n_rows), 0.0F);
     const int n_parts = part_count(scorer, heads[h]);
-    for (int part = 0; part < n_parts; ++part) items.push_back({.head = h, .part = part, .n_parts = n_parts, .sum = {}});
+    for (int part = 0; part < n_parts; ++part)
+      items.push_back({.head = h, .part = part, .n_parts = n_parts, .sum = {}});
   }
   for_each_item(executor, static_cast<int>(items.size()), [&](int i) {
     ScoreItem& item = items[static_cast<size_t>(i)];
     const HeadInput& in = heads[item.head];
-    if (item.n_parts == 1) return scorer.score(in, score[item.head]);
-    if (item.part > 0) item.sum.assign(score[item.head].size(), 0.0F);
+    if (item.n_parts == 1)
+      return scorer.score(in, score[item.head]);
+    if (item.part > 0)
+      item.sum.assign(score[item.head].size(), 0.0F);
     const Share share = share_of(in.n_window, item.part, item.n_parts);
     scorer.add_queries(in, static_cast<int>(share.begin), static_cast<int>(share.end),
                        item.part > 0 ? item.sum : score[item.head]);
@@ -60,11 +65,14 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
     bool is_split = false;
     std::vector<float>& sum = score[static_cast<size_t>(h)];
     for (const ScoreItem& item : items) {  // in order of parts
-      if (item.head != static_cast<size_t>(h) || item.part == 0) continue;
+      if (item.head != static_cast<size_t>(h) || item.part == 0)
+        continue;
       is_split = true;
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += item.sum[i];
+      for (size_t i = 0; i < sum.size(); ++i)
+        sum[i] += item.sum[i];
     }
-    if (is_split) scorer.finish(heads[static_cast<size_t>(h)], sum);
+    if (is_split)
+      scorer.finish(heads[static_cast<size_t>(h)], sum);
   });
 #ifndef NDEBUG
   for (const auto& one : score) {
@@ -80,7 +88,8 @@ struct Room {
 
   int32_t minimum(const HeadInput& head, int n_sinks, int n_recent) const {
     int64_t n = 0;
-    while (n < head.rows.n_rows && head.rows.position(static_cast<int32_t>(n)) < n_sinks) ++n;
+    while (n < head.rows.n_rows && head.rows.position(static_cast<int32_t>(n)) < n_sinks)
+      ++n;
     n += n_recent;
     return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(n, 1), head.rows.n_rows));
   }
@@ -116,18 +125,23 @@ int largest(int most, const Predicate& fits) {
 Protection affordable(const LayerInput& in, int64_t total_rows) {
   const Room room{.in = in, .total_rows = total_rows};
   int32_t most_rows = 0;
-  for (const HeadInput& head : in.heads) most_rows = std::max(most_rows, head.rows.n_rows);
+  for (const HeadInput& head : in.heads)
+    most_rows = std::max(most_rows, head.rows.n_rows);
   const Protection asked{.n_sinks = std::max(in.n_sinks, 0), .n_recent = std::clamp(in.n_recent, 0, most_rows)};
-  if (room.fits(asked.n_sinks, asked.n_recent)) return asked;
-  if (!room.fits(asked.n_sinks, 0)) return {.n_sinks = largest(asked.n_sinks, [&](int n) { return room.fits(n, 0); })};
-  return {.n_sinks = asked.n_sinks, .n_recent = largest(asked.n_recent, [&](int n) { return room.fits(asked.n_sinks, n); })};
+  if (room.fits(asked.n_sinks, asked.n_recent))
+    return asked;
+  if (!room.fits(asked.n_sinks, 0))
+    return {.n_sinks = largest(asked.n_sinks, [&](int n) { return room.fits(n, 0); })};
+  return {.n_sinks = asked.n_sinks,
+          .n_recent = largest(asked.n_recent, [&](int n) { return room.fits(asked.n_sinks, n); })};
 }
 
 std::vector<int32_t> rows_per_head(const Policy& policy, const LayerInput& in, const LayerScores& scores,
                                    int64_t total_rows) {
   std::vector<int32_t> rows = policy.allocator->allocate(scores, total_rows);
   check(rows.size() == in.heads.size(), "the allocator names every head");
-  if (in.rows_total > 0) return rows;
+  if (in.rows_total > 0)
+    return rows;
   RoundInput round{.rows = rows, .minimum = {}, .available = {}, .growth = in.growth, .blocks_total = in.blocks_total};
   for (size_t h = 0; h < rows.size(); ++h) {
     round.minimum.push_back(minimum_rows(scores.is_protected[h], scores.score[h].size()));

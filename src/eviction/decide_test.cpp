@@ -39,13 +39,15 @@ std::vector<std::string> every_policy() {
 
 int64_t rows_in(const LayerDecision& decision) {
   int64_t n = 0;
-  for (const auto& keep : decision.keep) n += static_cast<int64_t>(keep.size());
+  for (const auto& keep : decision.keep)
+    n += static_cast<int64_t>(keep.size());
   return n;
 }
 
 int64_t blocks_in(const LayerDecision& decision, int32_t growth) {
   int64_t n = 0;
-  for (const auto& keep : decision.keep) n += (static_cast<int64_t>(keep.size()) + growth + kBlockRows - 1) / kBlockRows;
+  for (const auto& keep : decision.keep)
+    n += (static_cast<int64_t>(keep.size()) + growth + kBlockRows - 1) / kBlockRows;
   return n;
 }
 
@@ -58,7 +60,8 @@ void expect_sane(const LayerDecision& decision, const LayerInput& in, const std:
     ASSERT_GE(keep.front(), 0);
     ASSERT_LT(keep.back(), in.heads[h].rows.n_rows);
     ASSERT_EQ(decision.score[h].size(), static_cast<size_t>(in.heads[h].rows.n_rows));
-    for (const float s : decision.score[h]) ASSERT_TRUE(std::isfinite(s)) << text;
+    for (const float s : decision.score[h])
+      ASSERT_TRUE(std::isfinite(s)) << text;
   }
 }
 
@@ -67,7 +70,8 @@ void expect_protected_kept(const LayerDecision& decision, const LayerInput& in, 
     std::vector<uint8_t> flags(static_cast<size_t>(in.heads[h].rows.n_rows));
     mark_protected(in.heads[h].rows, in.n_sinks, in.n_recent, flags);
     for (size_t i = 0; i < flags.size(); ++i) {
-      if (flags[i] == 0) continue;
+      if (flags[i] == 0)
+        continue;
       ASSERT_TRUE(std::binary_search(decision.keep[h].begin(), decision.keep[h].end(), static_cast<int32_t>(i)))
           << text << " head " << h << " row " << i;
     }
@@ -138,7 +142,8 @@ TEST(DecideLayer, ProtectionThatDoesNotFitIsClippedNewestAndSinksFirst) {
   EXPECT_EQ(rows_in(decision), 60);
   for (size_t h = 0; h < in.heads.size(); ++h) {
     const KvHeadView& rows = in.heads[h].rows;
-    for (int32_t i = 0; rows.position(i) < 8; ++i) EXPECT_EQ(decision.keep[h][static_cast<size_t>(i)], i);
+    for (int32_t i = 0; rows.position(i) < 8; ++i)
+      EXPECT_EQ(decision.keep[h][static_cast<size_t>(i)], i);
     for (int32_t i = rows.n_rows - 11; i < rows.n_rows; ++i) {
       EXPECT_TRUE(std::binary_search(decision.keep[h].begin(), decision.keep[h].end(), i));
     }
@@ -173,7 +178,8 @@ TEST(DecideLayer, TinyHeadsAndNoQueries) {
     const LayerDecision decision = decide_layer(policy_of(text), in, executor);
     expect_sane(decision, in, text);
     EXPECT_EQ(rows_in(decision), 6) << text;
-    for (HeadInput& head : in.heads) head.n_window = 0;
+    for (HeadInput& head : in.heads)
+      head.n_window = 0;
     expect_sane(decide_layer(policy_of(text), in, executor), in, text);
   }
 }
@@ -182,7 +188,8 @@ TEST(DecideLayer, WithoutObservationsTheNewestStay) {
   const SyntheticLayer layer = ragged_layer(12);
   SerialExecutor executor;
   LayerInput in{.heads = inputs_of(layer), .rows_total = 90};
-  for (HeadInput& head : in.heads) head.n_window = 0;
+  for (HeadInput& head : in.heads)
+    head.n_window = 0;
   const LayerDecision decision = decide_layer(policy_of("andpro:chunk=1/uniform"), in, executor);
   for (size_t h = 0; h < in.heads.size(); ++h) {
     ASSERT_EQ(decision.keep[h].size(), 30U);
@@ -195,7 +202,10 @@ TEST(Scorers, StreamingKeepsSinksAndTheNewest) {
   layer.push_back(std::make_unique<SyntheticHead>(SyntheticSpec{.n_rows = 100, .n_window = 1, .gap = 0}));
   SerialExecutor executor;
   const Policy policy = policy_of("streaming");
-  const LayerInput in{.heads = inputs_of(layer), .n_sinks = policy.sinks.rows(10), .n_recent = policy.recent.rows(10), .rows_total = 10};
+  const LayerInput in{.heads = inputs_of(layer),
+                      .n_sinks = policy.sinks.rows(10),
+                      .n_recent = policy.recent.rows(10),
+                      .rows_total = 10};
   EXPECT_THAT(decide_layer(policy, in, executor).keep[0], testing::ElementsAre(0, 1, 2, 3, 94, 95, 96, 97, 98, 99));
 }
 
@@ -219,7 +229,8 @@ TEST(Scorers, RandomDependsOnSeedHeadAndPositionOnly) {
   EXPECT_NE(score, scores(1, 3, 2));
   const double mean = std::accumulate(score.begin(), score.end(), 0.0) / 4000;
   EXPECT_NEAR(mean, 0.5, 0.03);
-  for (const float s : score) ASSERT_TRUE(s >= 0 && s < 1);
+  for (const float s : score)
+    ASSERT_TRUE(s >= 0 && s < 1);
 }
 
 TEST(Pooling, EqualsItsDefinition) {
@@ -228,7 +239,8 @@ TEST(Pooling, EqualsItsDefinition) {
     const int n = 1 + static_cast<int>(random() % 60);
     const int width = 1 + 2 * static_cast<int>(random() % 16);
     std::vector<float> values(static_cast<size_t>(n));
-    for (float& value : values) value = std::uniform_real_distribution<float>()(random);
+    for (float& value : values)
+      value = std::uniform_real_distribution<float>()(random);
     std::vector<float> largest = values;
     std::vector<float> mean = values;
     max_pool(largest, width);

@@ -1,4 +1,4 @@
-// Option lists of a method, `k=v,k=v`: split, checked against its table, spelled out again.
+// Option tables of methods, and option lists `k=v,k=v`: split, checked against the table, spelled out again.
 #pragma once
 
 #include <string>
@@ -8,6 +8,17 @@
 #include "eviction/policy.h"
 
 namespace kedge::eviction {
+
+struct Range {
+  double min = 0;
+  double max = 0;
+};
+OptionInfo integer_option(std::string name, std::string fallback, Range range, std::string help);
+OptionInfo odd_option(std::string name, std::string fallback, Range range, std::string help);
+OptionInfo real_option(std::string name, std::string fallback, Range range, std::string help);
+OptionInfo choice_option(std::string name, std::vector<std::string> choices, std::string help);  // the first by default
+OptionInfo rows_option(std::string name, std::string fallback, std::string help);                // rows or a share
+OptionInfo for_allocator(OptionInfo option);  // OptionInfo::to_allocator
 
 struct GivenOption {
   std::string key;

@@ -28,7 +28,8 @@ std::vector<std::string> names_of(const std::vector<Method>& methods, bool with_
   std::vector<std::string> names;
   for (const Method& method : methods) {
     names.push_back(method.info.name);
-    if (with_aliases) names.insert(names.end(), method.aliases.begin(), method.aliases.end());
+    if (with_aliases)
+      names.insert(names.end(), method.aliases.begin(), method.aliases.end());
   }
   return names;
 }
@@ -38,16 +39,19 @@ Error unknown_name(std::string_view role, std::string_view name, const std::vect
   const std::string nearest = nearest_name(name, names_of(methods, true));
   const Method* method = find_method(methods, nearest);
   return usage("unknown " + std::string(role) + " " + quoted(name) + ", did you mean '" +
-               (method != nullptr ? method->info.name : nearest) + "'? (" + std::string(role) + "s: " +
-               joined(names_of(methods, false), ", ") + ")");
+               (method != nullptr ? method->info.name : nearest) + "'? (" + std::string(role) +
+               "s: " + joined(names_of(methods, false), ", ") + ")");
 }
 
 Status read_options(std::string_view piece, Piece& out) {
   const size_t colon = piece.find(':');
-  if (colon == std::string_view::npos) return {};
-  if (colon + 1 == piece.size()) return usage("no options after '" + out.method->info.name + ":'");
+  if (colon == std::string_view::npos)
+    return {};
+  if (colon + 1 == piece.size())
+    return usage("no options after '" + out.method->info.name + ":'");
   auto given = split_options(piece.substr(colon + 1), out.method->info.name);
-  if (!given) return given.error();
+  if (!given)
+    return given.error();
   out.options = std::move(given).value();
   return {};
 }
@@ -55,14 +59,17 @@ Status read_options(std::string_view piece, Piece& out) {
 // The second or third piece: an allocator or a schedule, whichever has the name.
 Status read_later_piece(std::string_view text, Pieces& pieces) {
   const std::string_view name = text.substr(0, text.find(':'));
-  if (name.empty()) return usage("empty part in the policy (SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]])");
+  if (name.empty())
+    return usage("empty part in the policy (SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]])");
   const Method* allocator = find_method(allocators(), name);
   const Method* schedule = find_method(schedules(), name);
   if (allocator == nullptr && schedule == nullptr) {
     std::vector<Method> both = allocators();
     both.insert(both.end(), schedules().begin(), schedules().end());
-    if (pieces.allocator.method != nullptr) return unknown_name("schedule", name, schedules());
-    if (pieces.schedule.method != nullptr) return unknown_name("allocator", name, allocators());
+    if (pieces.allocator.method != nullptr)
+      return unknown_name("schedule", name, schedules());
+    if (pieces.schedule.method != nullptr)
+      return unknown_name("allocator", name, allocators());
     return unknown_name("allocator or schedule", name, both);
   }
   Piece& piece = allocator != nullptr ? pieces.allocator : pieces.schedule;
@@ -78,20 +85,26 @@ Status read_pieces(std::string_view text, Pieces& pieces) {
   size_t slash = std::min(text.find('/'), text.size());
   const std::string_view first = text.substr(0, slash);
   const std::string_view name = first.substr(0, first.find(':'));
-  if (name.empty()) return usage("the policy names no scorer (scorers: " + joined(names_of(scorers(), false), ", ") + ")");
+  if (name.empty())
+    return usage("the policy names no scorer (scorers: " + joined(names_of(scorers(), false), ", ") + ")");
   pieces.scorer.method = find_method(scorers(), name);
-  if (pieces.scorer.method == nullptr) return unknown_name("scorer", name, scorers());
-  if (Status status = read_options(first, pieces.scorer); !status) return status;
+  if (pieces.scorer.method == nullptr)
+    return unknown_name("scorer", name, scorers());
+  if (Status status = read_options(first, pieces.scorer); !status)
+    return status;
   while (slash < text.size()) {
     text = text.substr(slash + 1);
     slash = std::min(text.find('/'), text.size());
-    if (Status status = read_later_piece(text.substr(0, slash), pieces); !status) return status;
+    if (Status status = read_later_piece(text.substr(0, slash), pieces); !status)
+      return status;
   }
   const Method& scorer = *pieces.scorer.method;
   if (pieces.allocator.method == nullptr) {
-    if (Status status = read_later_piece(scorer.default_allocator, pieces); !status) return status;
+    if (Status status = read_later_piece(scorer.default_allocator, pieces); !status)
+      return status;
   }
-  if (pieces.schedule.method == nullptr) return read_later_piece(scorer.default_schedule, pieces);
+  if (pieces.schedule.method == nullptr)
+    return read_later_piece(scorer.default_schedule, pieces);
   return {};
 }
 
@@ -126,9 +139,11 @@ Status forward_options(Pieces& pieces) {
 }
 
 void apply_override(Piece& scorer, const char* key, const std::string& value) {
-  if (value.empty()) return;
+  if (value.empty())
+    return;
   for (const GivenOption& given : scorer.options) {
-    if (given.key == key) return;
+    if (given.key == key)
+      return;
   }
   scorer.options.push_back({.key = key, .value = value});
 }
@@ -140,19 +155,25 @@ std::string piece_text(const Piece& piece, const ResolvedOptions& options) {
 }  // namespace
 
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides) {
-  if (text.size() > kLongestText) return usage("the policy is longer than " + std::to_string(kLongestText) + " bytes");
+  if (text.size() > kLongestText)
+    return usage("the policy is longer than " + std::to_string(kLongestText) + " bytes");
   Pieces pieces;
-  if (Status status = read_pieces(text, pieces); !status) return status.error();
-  if (Status status = forward_options(pieces); !status) return status.error();
+  if (Status status = read_pieces(text, pieces); !status)
+    return status.error();
+  if (Status status = forward_options(pieces); !status)
+    return status.error();
   apply_override(pieces.scorer, "recent", overrides.recent);
   apply_override(pieces.scorer, "sinks", overrides.sinks);
 
   auto scorer = resolve_options(pieces.scorer.method->info, pieces.scorer.options);
-  if (!scorer) return scorer.error();
+  if (!scorer)
+    return scorer.error();
   auto allocator = resolve_options(pieces.allocator.method->info, pieces.allocator.options);
-  if (!allocator) return allocator.error();
+  if (!allocator)
+    return allocator.error();
   auto schedule = resolve_options(pieces.schedule.method->info, pieces.schedule.options);
-  if (!schedule) return schedule.error();
+  if (!schedule)
+    return schedule.error();
 
   const Method& method = *pieces.scorer.method;
   Policy policy;

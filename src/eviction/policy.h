@@ -21,12 +21,12 @@ struct OptionInfo {
   enum class Kind { integer, real, percent_or_rows, choice, flag };
   std::string name;
   Kind kind = Kind::integer;
-  std::string fallback;              // as the user would write it, e.g. "32", "0.2", "45%", "full"
+  std::string fallback;  // as the user would write it, e.g. "32", "0.2", "45%", "full"
   double min = 0;
   double max = 0;
   std::vector<std::string> choices;  // for choice
   std::string help;
-  bool must_be_odd = false;          // integers: kernels that are centred on a row
+  bool must_be_odd = false;  // integers: kernels that are centred on a row
   // Scorers only: another spelling of the allocator's option of the same name; never part of the scorer's own values.
   bool to_allocator = false;
 };
@@ -36,15 +36,15 @@ std::string range_text(const OptionInfo& option);
 // A number of rows, or a share of the budget's rows per head.
 struct RowCount {
   double value = 0;
-  bool is_share = false;  // value in 0..1 of the budgeted rows per kv head
+  bool is_share = false;               // value in 0..1 of the budgeted rows per kv head
   int rows(double budget_rows) const;  // rounds half up
 };
 
 // Parsed and range-checked values of one method, by name; every option of the table is present.
 struct OptionValues {
-  std::map<std::string, double> numbers;       // integer, real, flag (0/1)
+  std::map<std::string, double> numbers;  // integer, real, flag (0/1)
   std::map<std::string, std::string> choices;
-  std::map<std::string, RowCount> rows; // percent_or_rows
+  std::map<std::string, RowCount> rows;  // percent_or_rows
 };
 
 struct MethodInfo {
@@ -56,8 +56,8 @@ struct MethodInfo {
 
 // ---- what a scorer sees ----
 struct Needs {
-  int window = 0;        // last W query rows (q, y) of each query head; 0 = none
-  bool values = false;   // reads K or V rows at all
+  int window = 0;       // last W query rows (q, y) of each query head; 0 = none
+  bool values = false;  // reads K or V rows at all
 };
 
 // One kv head of one layer, at the moment of an eviction. Rows are in order of position.
@@ -65,16 +65,17 @@ struct HeadInput {
   int layer = 0;
   int head = 0;
   KvHeadView rows;
-  // Last n_window query rows of the group: q (after RoPE) and y (pre-eviction head output), f32 [n_window][group][head_dim]
+  // Last n_window query rows of the group: q (after RoPE) and y (pre-eviction head output),
+  // f32 [n_window][group][head_dim]
   const float* q = nullptr;
   const float* y = nullptr;
   const int32_t* query_positions = nullptr;  // i32 [n_window], ascending
   int n_window = 0;
   int group = 1;
   float scale = 1;
-  int32_t n_tokens = 0;                      // logical length of the sequence so far
-  std::span<const uint8_t> is_protected;     // [n_rows], by index (AnDPro's anchor=nonprotected needs it)
-  uint64_t seed = 0;                         // of the run, for `random`
+  int32_t n_tokens = 0;                   // logical length of the sequence so far
+  std::span<const uint8_t> is_protected;  // [n_rows], by index (AnDPro's anchor=nonprotected needs it)
+  uint64_t seed = 0;                      // of the run, for `random`
   const AttentionKernels* kernels = nullptr;
 };
 
@@ -88,8 +89,8 @@ class Scorer {
   virtual int chunk() const { return 1; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
-  // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over all
-  // queries into scores. The split is cut by geometry (decide.cpp), never by thread count.
+  // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over
+  // all queries into scores. The split is cut by geometry (decide.cpp), never by thread count.
   virtual bool splits_by_query() const { return false; }
   virtual void add_queries(const HeadInput& /*in*/, int /*begin*/, int /*end*/, std::span<float> /*sum*/) const {}
   virtual void finish(const HeadInput& /*in*/, std::span<float> /*sum*/) const {}
@@ -97,9 +98,9 @@ class Scorer {
 
 // ---- allocator: scores and a total -> rows per head ----
 struct LayerScores {
-  std::vector<std::span<const float>> score;            // [n_kv_heads][n_rows of that head]
-  std::vector<std::span<const uint8_t>> is_protected;   // same shape; protected rows are always kept
-  int chunk = 1;                                        // the scorer's: rows compete in runs of this many (see select())
+  std::vector<std::span<const float>> score;           // [n_kv_heads][n_rows of that head]
+  std::vector<std::span<const uint8_t>> is_protected;  // same shape; protected rows are always kept
+  int chunk = 1;                                       // the scorer's: rows compete in runs of this many (see select())
 };
 class Allocator {
  public:
@@ -125,13 +126,13 @@ class Schedule {
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
-  std::string default_allocator = {};  // scorers only
-  std::string default_schedule = {};   // scorers only
-  std::string default_sinks = {};      // scorers only, e.g. "4"
-  std::string default_recent = {};     // scorers only, e.g. "45%" or "32"
+  std::string default_allocator = {};     // scorers only
+  std::string default_schedule = {};      // scorers only
+  std::string default_sinks = {};         // scorers only, e.g. "4"
+  std::string default_recent = {};        // scorers only, e.g. "45%" or "32"
   std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's
-  int cold_start_tokens = 0;      // scorers only: below this many tokens nothing is evicted while it still fits
-  bool evicts = true;             // false: `none`
+  int cold_start_tokens = 0;              // scorers only: below this many tokens nothing is evicted while it still fits
+  bool evicts = true;                     // false: `none`
   std::unique_ptr<Scorer> (*make_scorer)(const OptionValues&) = nullptr;
   std::unique_ptr<Allocator> (*make_allocator)(const OptionValues&) = nullptr;
   std::unique_ptr<Schedule> (*make_schedule)(const OptionValues&) = nullptr;
@@ -142,7 +143,8 @@ const std::vector<Method>& scorers();
 const std::vector<Method>& allocators();
 const std::vector<Method>& schedules();
 
-// SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]]; unknown names and keys: error usage naming the nearest valid one.
+// SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]]; the last two in either order.
+// Error usage: unknown names and keys (names the nearest valid one), values out of range.
 struct Policy {
   std::string text;  // resolved, every option spelled out; parses back to the same policy
   const Method* scorer_method = nullptr;
@@ -151,10 +153,12 @@ struct Policy {
   std::unique_ptr<Schedule> schedule;
   bool evicts = true;
   RowCount sinks;
-  RowCount recent;   // protected newest rows; not the observation window
+  RowCount recent;  // protected newest rows; not the observation window
   int cold_start_tokens = 0;
 };
-struct PolicyOverrides {  // from --kv-sinks, --kv-recent; empty = the scorer's default. A scorer option `recent`/`sinks` wins over both.
+// From --kv-sinks and --kv-recent; empty: the scorer's default. A scorer's own option `recent` or `sinks` wins over
+// both.
+struct PolicyOverrides {
   std::string sinks;
   std::string recent;
 };

@@ -20,7 +20,8 @@ std::string resolved(std::string_view text, const PolicyOverrides& overrides = {
 
 std::string error_of(std::string_view text) {
   auto policy = parse_policy(text, {});
-  if (policy) return "no error: " + policy->text;
+  if (policy)
+    return "no error: " + policy->text;
   EXPECT_EQ(policy.error().code, ErrorCode::usage);
   EXPECT_EQ(policy.error().message.find('\n'), std::string::npos);
   return policy.error().message;
@@ -29,7 +30,8 @@ std::string error_of(std::string_view text) {
 TEST(Registry, HoldsEveryFileOfTheFolders) {
   std::vector<std::string> names;
   for (const auto* methods : {&scorers(), &allocators(), &schedules()}) {
-    for (const Method& method : *methods) names.push_back(method.info.name);
+    for (const Method& method : *methods)
+      names.push_back(method.info.name);
   }
   EXPECT_THAT(names, testing::IsSupersetOf({"andpro", "none", "random", "recent", "snapkv", "streaming", "pooled",
                                             "uniform", "after-prompt", "between-chunks", "every"}));
@@ -89,22 +91,37 @@ TEST(Policy, NamesTheNearest) {
 
 TEST(Policy, RefusesBadValuesNamingTheRange) {
   EXPECT_THAT(error_of("andpro:window=0"), HasSubstr("'window' of 'andpro': '0' is not allowed (1..1024)"));
-  for (const char* text :
-       {"andpro:window=1025", "andpro:window=-1", "andpro:window=3.5", "andpro:window=abc", "andpro:window=nan",
-        "andpro:window=inf", "andpro:window=99999999999999999999", "andpro:pool=4", "andpro:pool=0", "andpro:chunk=65",
-        "andpro:recent=101%", "andpro:recent=-1%", "andpro:recent=%", "andpro:recent=1.5", "andpro:sinks=-4",
-        "andpro/pooled:floor=1.1", "andpro/every:n=0", "andpro:floor=2", "andpro:window=32x", "andpro:window= 32"}) {
+  for (const char* text : {"andpro:window=1025",
+                           "andpro:window=-1",
+                           "andpro:window=3.5",
+                           "andpro:window=abc",
+                           "andpro:window=nan",
+                           "andpro:window=inf",
+                           "andpro:window=99999999999999999999",
+                           "andpro:pool=4",
+                           "andpro:pool=0",
+                           "andpro:chunk=65",
+                           "andpro:recent=101%",
+                           "andpro:recent=-1%",
+                           "andpro:recent=%",
+                           "andpro:recent=1.5",
+                           "andpro:sinks=-4",
+                           "andpro/pooled:floor=1.1",
+                           "andpro/every:n=0",
+                           "andpro:floor=2",
+                           "andpro:window=32x",
+                           "andpro:window= 32"}) {
     EXPECT_THAT(error_of(text), HasSubstr("is not allowed")) << text;
   }
 }
 
 TEST(Policy, RefusesBrokenGrammar) {
   EXPECT_THAT(error_of(""), HasSubstr("names no scorer"));
-  for (const char* text : {"/", ":", "andpro/", "andpro//every", "/pooled", "andpro:", "andpro:,", "andpro:window",
-                           "andpro:window=", "andpro:=3", "andpro:window=3,", "andpro:window=3,,pool=1",
-                           "andpro:window=3,window=3", "andpro/pooled/uniform", "andpro/every/every",
-                           "andpro/pooled/every/after-prompt", "andpro:floor=0.1/uniform",
-                           "andpro:floor=0.1/pooled:floor=0.1", "andpro/pooled:"}) {
+  for (const char* text :
+       {"/", ":", "andpro/", "andpro//every", "/pooled", "andpro:", "andpro:,", "andpro:window",
+        "andpro:window=", "andpro:=3", "andpro:window=3,", "andpro:window=3,,pool=1", "andpro:window=3,window=3",
+        "andpro/pooled/uniform", "andpro/every/every", "andpro/pooled/every/after-prompt", "andpro:floor=0.1/uniform",
+        "andpro:floor=0.1/pooled:floor=0.1", "andpro/pooled:"}) {
     EXPECT_THAT(error_of(text), testing::Not(testing::StartsWith("no error"))) << text;
   }
   EXPECT_THAT(error_of("an\ndpro\x01"), HasSubstr("'an?dpro?'"));
@@ -121,7 +138,8 @@ std::string random_value(const OptionInfo& option, std::mt19937& random) {
     case Kind::real:
       return std::to_string(uniform(option.min, option.max));
     case Kind::percent_or_rows:
-      if (random() % 2 == 0) return std::to_string(uniform(0, 100)) + "%";
+      if (random() % 2 == 0)
+        return std::to_string(uniform(0, 100)) + "%";
       return std::to_string(random() % 1000);
     case Kind::integer:
       break;
@@ -133,7 +151,8 @@ std::string random_value(const OptionInfo& option, std::mt19937& random) {
 std::string random_piece(const MethodInfo& method, std::mt19937& random, bool with_forwarded) {
   std::string options;
   for (const OptionInfo& option : method.options) {
-    if (random() % 2 == 0 || (option.to_allocator && !with_forwarded)) continue;
+    if (random() % 2 == 0 || (option.to_allocator && !with_forwarded))
+      continue;
     options += (options.empty() ? "" : ",") + option.name + "=" + random_value(option, random);
   }
   return method.name + (options.empty() ? "" : ":" + options);
@@ -145,8 +164,9 @@ TEST(Policy, EveryCombinationParsesBackToItself) {
     for (const Method& allocator : allocators()) {
       for (const Method& schedule : schedules()) {
         for (int i = 0; i < 20; ++i) {
-          const std::string text = random_piece(scorer.info, random, false) + "/" + random_piece(allocator.info, random, true) +
-                                   "/" + random_piece(schedule.info, random, true);
+          const std::string text = random_piece(scorer.info, random, false) + "/" +
+                                   random_piece(allocator.info, random, true) + "/" +
+                                   random_piece(schedule.info, random, true);
           auto first = parse_policy(text, {.sinks = "3", .recent = "7%"});
           ASSERT_TRUE(first.ok()) << text << ": " << first.error().message;
           auto second = parse_policy(first->text, {.sinks = "1", .recent = "2"});
@@ -178,7 +198,8 @@ TEST(Policy, AnyBytesAreAnErrorOrAPolicy) {
       EXPECT_EQ(resolved(policy->text), policy->text);
     } else {
       ++n_refused;
-      for (const char c : policy.error().message) ASSERT_TRUE(c >= ' ' && c <= '~');
+      for (const char c : policy.error().message)
+        ASSERT_TRUE(c >= ' ' && c <= '~');
     }
   }
   EXPECT_GT(n_refused, 6000);

@@ -2,21 +2,12 @@
 
 #include <algorithm>
 
+#include "eviction/options.h"
+
 namespace kedge::eviction {
 namespace {
 
-constexpr double kMostRows = 16777216;  // positions are scored as f32: exact up to here
 constexpr size_t kQuotedBytes = 64;
-
-OptionInfo row_option(const char* name, const std::string& fallback, const char* help) {
-  return {.name = name,
-          .kind = OptionInfo::Kind::percent_or_rows,
-          .fallback = fallback,
-          .min = 0,
-          .max = kMostRows,
-          .choices = {},
-          .help = help};
-}
 
 std::vector<Method> sorted(std::vector<Method> methods) {
   std::sort(methods.begin(), methods.end(), [](const Method& a, const Method& b) { return a.info.name < b.info.name; });
@@ -25,17 +16,18 @@ std::vector<Method> sorted(std::vector<Method> methods) {
 
 std::vector<Method> with_protection(std::vector<Method> methods) {
   for (Method& method : methods) {
-    method.info.options.push_back(
-        row_option("recent", method.default_recent, "newest rows that are always kept: rows, or a share of the budget"));
-    method.info.options.push_back(
-        row_option("sinks", method.default_sinks, "first positions that are always kept: rows, or a share of the budget"));
+    method.info.options.push_back(rows_option("recent", method.default_recent,
+                                              "newest rows that are always kept: rows, or a share of the budget"));
+    method.info.options.push_back(rows_option("sinks", method.default_sinks,
+                                              "first positions that are always kept: rows, or a share of the budget"));
   }
   return methods;
 }
 
 size_t levenshtein(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
     row[0] = i;
@@ -67,8 +59,10 @@ const std::vector<Method>& schedules() {
 
 const Method* find_method(const std::vector<Method>& methods, std::string_view name) {
   for (const Method& method : methods) {
-    if (method.info.name == name) return &method;
-    if (std::find(method.aliases.begin(), method.aliases.end(), name) != method.aliases.end()) return &method;
+    if (method.info.name == name)
+      return &method;
+    if (std::find(method.aliases.begin(), method.aliases.end(), name) != method.aliases.end())
+      return &method;
   }
   return nullptr;
 }
@@ -88,15 +82,18 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 
 std::string quoted(std::string_view text) {
   std::string out = "'";
-  for (const char c : text.substr(0, kQuotedBytes)) out += (c >= ' ' && c <= '~') ? c : '?';
-  if (text.size() > kQuotedBytes) out += "...";
+  for (const char c : text.substr(0, kQuotedBytes))
+    out += (c >= ' ' && c <= '~') ? c : '?';
+  if (text.size() > kQuotedBytes)
+    out += "...";
   return out + "'";
 }
 
 std::string joined(std::span<const std::string> words, std::string_view separator) {
   std::string out;
   for (const std::string& word : words) {
-    if (!out.empty()) out += separator;
+    if (!out.empty())
+      out += separator;
     out += word;
   }
   return out;

@@ -13,17 +13,18 @@ namespace kedge::eviction {
 // Protected rows of a head by index: those with position < n_sinks, and the newest n_recent rows.
 void mark_protected(const KvHeadView& rows, int n_sinks, int n_recent, std::span<uint8_t> is_protected);
 
-// The k rows of one head that stay, ascending: all protected rows first (newest win if they alone exceed k, sinks before
-// recent), then by score; NaN loses to everything, ties go to the earlier position. `chunk` > 1: neighbouring unprotected rows,
-// cut at multiples of `chunk` from row 0, compete by their sum; the last chunk is split so that exactly k rows stay (its best
-// rows). Which protected rows are sinks is read from their place: the run that starts at row 0 and ends before an unprotected
-// row. k is clamped to 0..rows.
+// The k rows of one head that stay, ascending: all protected rows first (newest win if they alone exceed k, sinks
+// before recent), then by score; NaN loses to everything, ties go to the earlier position. `chunk` > 1: neighbouring
+// unprotected rows, cut at multiples of `chunk` from row 0, compete by their sum; the last chunk is split so that
+// exactly k rows stay (its best rows). Which protected rows are sinks is read from their place: the run that starts at
+// row 0 and ends before an unprotected row. k is clamped to 0..rows.
 std::vector<int32_t> select(std::span<const float> score, std::span<const uint8_t> is_protected, int64_t k, int chunk);
 
 // Rounds rows per head so that rows + growth fills whole blocks (largest remainder; sum of blocks never exceeds
-// blocks_total; heads keep at least `minimum[h]` and at most `available[h]`). Ties go to the lower head. Blocks that nobody
-// wished for go to heads that can still fill them. Pure. Minima that need more than blocks_total (the planner refuses such
-// budgets) are lowered, largest first, but never below one row per head, even if that exceeds blocks_total.
+// blocks_total; heads keep at least `minimum[h]` and at most `available[h]`). Ties go to the lower head. Blocks that
+// nobody wished for go to heads that can still fill them. Pure. Minima that need more than blocks_total (the planner
+// refuses such budgets) are lowered, largest first, but never below one row per head, even if that exceeds
+// blocks_total.
 struct RoundInput {
   std::vector<int32_t> rows;       // wanted, per head
   std::vector<int32_t> minimum;    // per head
@@ -40,14 +41,15 @@ struct LayerInput {
   int n_recent = 0;
   int64_t blocks_total = 0;  // what the layer may hold afterwards, growth included
   int32_t growth = 0;
-  int64_t rows_total = 0;    // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
+  int64_t rows_total = 0;  // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
 };
 struct LayerDecision {
-  std::vector<std::vector<int32_t>> keep;    // [kv head] row indices, ascending
-  std::vector<std::vector<float>> score;     // [kv head][row]
+  std::vector<std::vector<int32_t>> keep;  // [kv head] row indices, ascending
+  std::vector<std::vector<float>> score;   // [kv head][row]
 };
-// Heads are scored in parallel on `executor`. Fills HeadInput::is_protected itself. Every head that has rows keeps at least one.
-// Protection that does not fit is lowered for all heads alike: recent rows first (the oldest of them), then sinks.
+// Heads are scored in parallel on `executor`. Fills HeadInput::is_protected itself. Every head that has rows keeps at
+// least one. Protection that does not fit is lowered for all heads alike: recent rows first (the oldest of them), then
+// sinks.
 LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor& executor);
 
 }  // namespace kedge::eviction

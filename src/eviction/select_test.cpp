@@ -19,7 +19,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // The definition, as slowly as it reads: chunks sorted by sum, rows of the cut chunk sorted by score.
-std::vector<int32_t> select_slowly(const std::vector<float>& score, const std::vector<uint8_t>& flags, int64_t k, int chunk) {
+std::vector<int32_t> select_slowly(const std::vector<float>& score, const std::vector<uint8_t>& flags, int64_t k,
+                                   int chunk) {
   struct Chunk {
     double sum;
     std::vector<int32_t> rows;
@@ -27,7 +28,8 @@ std::vector<int32_t> select_slowly(const std::vector<float>& score, const std::v
   std::vector<Chunk> chunks;
   std::vector<int32_t> keep;
   for (size_t i = 0; i < score.size(); ++i) {
-    if (i % chunk == 0) chunks.push_back({});
+    if (i % chunk == 0)
+      chunks.push_back({});
     if (flags[i] != 0) {
       keep.push_back(static_cast<int32_t>(i));
     } else {
@@ -39,10 +41,12 @@ std::vector<int32_t> select_slowly(const std::vector<float>& score, const std::v
   std::stable_sort(chunks.begin(), chunks.end(), [&](const Chunk& a, const Chunk& b) { return first(a.sum, b.sum); });
   for (Chunk& one : chunks) {
     if (static_cast<int64_t>(keep.size() + one.rows.size()) > k) {
-      std::stable_sort(one.rows.begin(), one.rows.end(), [&](int32_t a, int32_t b) { return first(score[a], score[b]); });
+      std::stable_sort(one.rows.begin(), one.rows.end(),
+                       [&](int32_t a, int32_t b) { return first(score[a], score[b]); });
     }
     for (const int32_t row : one.rows) {
-      if (static_cast<int64_t>(keep.size()) < k) keep.push_back(row);
+      if (static_cast<int64_t>(keep.size()) < k)
+        keep.push_back(row);
     }
   }
   std::sort(keep.begin(), keep.end());
@@ -92,10 +96,12 @@ TEST(Select, EqualsItsDefinitionOnRandomInput) {
     std::vector<float> score(n);
     for (float& s : score) {
       s = static_cast<float>(static_cast<int>(random() % 9) - 4);  // many ties
-      if (random() % 20 == 0) s = kNan;
+      if (random() % 20 == 0)
+        s = kNan;
     }
     std::vector<uint8_t> flags(n);
-    for (uint8_t& flag : flags) flag = random() % 5 == 0 ? 1 : 0;
+    for (uint8_t& flag : flags)
+      flag = random() % 5 == 0 ? 1 : 0;
     const auto n_protected = std::count(flags.begin(), flags.end(), 1);
     const int64_t k = n_protected + static_cast<int64_t>(random() % (n - n_protected + 1));
     const int chunk = 1 + static_cast<int>(random() % 7);
@@ -104,7 +110,8 @@ TEST(Select, EqualsItsDefinitionOnRandomInput) {
     const auto few = select(score, flags, n_protected / 2, chunk);
     EXPECT_EQ(static_cast<int64_t>(few.size()), n_protected / 2);
     EXPECT_TRUE(std::is_sorted(few.begin(), few.end()));
-    for (const int32_t row : few) EXPECT_EQ(flags[row], 1);
+    for (const int32_t row : few)
+      EXPECT_EQ(flags[row], 1);
   }
 }
 
@@ -112,7 +119,8 @@ TEST(MarkProtected, GoesByPositionAndByAge) {
   SyntheticHead head({.n_rows = 40, .n_window = 1, .gap = 0.5, .seed = 9});
   std::vector<uint8_t> flags(40);
   mark_protected(head.view, 6, 5, flags);
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(flags[i], head.row_positions[i] < 6 || i >= 35 ? 1 : 0) << i;
+  for (int i = 0; i < 40; ++i)
+    EXPECT_EQ(flags[i], head.row_positions[i] < 6 || i >= 35 ? 1 : 0) << i;
   mark_protected(head.view, 0, 0, flags);
   EXPECT_THAT(flags, testing::Each(0));
   mark_protected(head.view, 0, 1000, flags);
@@ -142,9 +150,11 @@ TEST(LevelFill, IsEvenWithinBoundsAndExact) {
     for (size_t i = 0; i < n; ++i) {
       EXPECT_GE(counts[i], lo[i]);
       EXPECT_LE(counts[i], hi[i]);
-      if (counts[i] < hi[i]) lowest_growing = std::min(lowest_growing, counts[i]);
+      if (counts[i] < hi[i])
+        lowest_growing = std::min(lowest_growing, counts[i]);
     }
-    for (size_t i = 0; i < n; ++i) EXPECT_TRUE(counts[i] == lo[i] || counts[i] - 1 <= lowest_growing);
+    for (size_t i = 0; i < n; ++i)
+      EXPECT_TRUE(counts[i] == lo[i] || counts[i] - 1 <= lowest_growing);
   }
 }
 

@@ -1,5 +1,5 @@
-// Made-up heads for the tests of this folder: ragged positions with gaps, blocks scattered over an arena, queries with the outputs
-// that attention over these rows gives.
+// Made-up heads for the tests of this folder: ragged positions with gaps, blocks scattered over an arena, queries with
+// the outputs that attention over these rows gives.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct SyntheticSpec {
   int head_dim = 64;
   int group = 3;
   int n_window = 32;
-  double gap = 0.3;         // probability that the position before a row is missing
-  int tail = 0;             // newest rows without gaps
+  double gap = 0.3;  // probability that the position before a row is missing
+  int tail = 0;      // newest rows without gaps
   RowType type = RowType::f16;
   uint32_t seed = 1;
   int head = 0;
@@ -55,14 +55,16 @@ struct SyntheticHead {
   }
 
   // a[t][g][i], plain and in double.
-  double weight(int t, int g, int i) const { return weights[(t * spec_.group + g) * static_cast<size_t>(view.n_rows) + i]; }
+  double weight(int t, int g, int i) const {
+    return weights[(t * spec_.group + g) * static_cast<size_t>(view.n_rows) + i];
+  }
 
   KvHeadView view{};
-  std::vector<int32_t> row_positions;   // [n_rows]
-  std::vector<float> k, v;              // f32 [n_rows][head_dim], as stored
-  std::vector<float> q, y;              // f32 [n_window][group][head_dim]
+  std::vector<int32_t> row_positions;  // [n_rows]
+  std::vector<float> k, v;             // f32 [n_rows][head_dim], as stored
+  std::vector<float> q, y;             // f32 [n_window][group][head_dim]
   std::vector<int32_t> query_positions;
-  std::vector<double> weights;          // [n_window][group][n_rows]
+  std::vector<double> weights;  // [n_window][group][n_rows]
   int32_t n_tokens = 0;
 
  private:
@@ -91,7 +93,8 @@ struct SyntheticHead {
     int32_t position = -1;
     for (int i = 0; i < n; ++i) {
       ++position;
-      while (i + spec_.tail < n && std::uniform_real_distribution<>()(random_) < spec_.gap) ++position;
+      while (i + spec_.tail < n && std::uniform_real_distribution<>()(random_) < spec_.gap)
+        ++position;
       row_positions.push_back(position);
       const float size = 1 + std::abs(normal());
       for (int j = 0; j < spec_.head_dim; ++j) {
@@ -110,8 +113,10 @@ struct SyntheticHead {
 
   void make_queries() {
     q.resize(static_cast<size_t>(spec_.n_window) * spec_.group * spec_.head_dim);
-    for (float& value : q) value = normal();
-    for (int t = 0; t < spec_.n_window; ++t) query_positions.push_back(n_tokens - spec_.n_window + t);
+    for (float& value : q)
+      value = normal();
+    for (int t = 0; t < spec_.n_window; ++t)
+      query_positions.push_back(n_tokens - spec_.n_window + t);
   }
 
   void make_outputs() {
@@ -122,16 +127,20 @@ struct SyntheticHead {
       std::vector<double> a(view.n_rows, 0);
       double sum = 0;
       for (int i = 0; i < view.n_rows; ++i) {
-        if (row_positions[i] > query_positions[m / spec_.group]) continue;
+        if (row_positions[i] > query_positions[m / spec_.group])
+          continue;
         double dot = 0;
-        for (int j = 0; j < d; ++j) dot += double{q[m * d + j]} * k[static_cast<size_t>(i) * d + j];
+        for (int j = 0; j < d; ++j)
+          dot += double{q[m * d + j]} * k[static_cast<size_t>(i) * d + j];
         a[i] = std::exp(dot * scale);
         sum += a[i];
       }
-      for (double& weight : a) weight = sum > 0 ? weight / sum : 0;
+      for (double& weight : a)
+        weight = sum > 0 ? weight / sum : 0;
       for (int j = 0; j < d; ++j) {
         double out = 0;
-        for (int i = 0; i < view.n_rows; ++i) out += a[i] * v[static_cast<size_t>(i) * d + j];
+        for (int i = 0; i < view.n_rows; ++i)
+          out += a[i] * v[static_cast<size_t>(i) * d + j];
         y[m * d + j] = static_cast<float>(out);
       }
       weights.insert(weights.end(), a.begin(), a.end());
@@ -149,7 +158,8 @@ using SyntheticLayer = std::vector<std::unique_ptr<SyntheticHead>>;
 
 inline std::vector<HeadInput> inputs_of(const SyntheticLayer& layer) {
   std::vector<HeadInput> inputs;
-  for (const auto& head : layer) inputs.push_back(head->input());
+  for (const auto& head : layer)
+    inputs.push_back(head->input());
   return inputs;
 }
 

@@ -25,12 +25,14 @@ HeadInput last_queries(HeadInput in, int window) {
 }
 
 void score_by_position(const HeadInput& in, std::span<float> score) {
-  for (int32_t i = 0; i < in.rows.n_rows; ++i) score[static_cast<size_t>(i)] = static_cast<float>(in.rows.position(i));
+  for (int32_t i = 0; i < in.rows.n_rows; ++i)
+    score[static_cast<size_t>(i)] = static_cast<float>(in.rows.position(i));
 }
 
 void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use) {
   const int64_t n_rows = in.rows.n_rows;
-  if (n_rows == 0 || begin >= end) return;
+  if (n_rows == 0 || begin >= end)
+    return;
   check(in.kernels != nullptr && in.q != nullptr && in.query_positions != nullptr, "a window scorer needs its queries");
   const long query_floats = static_cast<long>(in.group) * in.rows.head_dim;
   const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / (in.group * n_rows), 1, end - begin));
@@ -50,38 +52,44 @@ void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeight
 }
 
 void max_pool(std::span<float> values, int width) {
-  if (width <= 1) return;
+  if (width <= 1)
+    return;
   const size_t n = values.size();
   const size_t half = static_cast<size_t>(width / 2);
-  // padded[i] is values[i - half]; zeros outside never win. Doubling: after the steps padded[i] is the maximum of `span` values
-  // from i on, and two such spans cover the window.
+  // padded[i] is values[i - half]; zeros outside never win. Doubling: after the steps padded[i] is the maximum of
+  // `span` values from i on, and two such spans cover the window.
   std::vector<float> padded(n + 2 * half, 0.0F);
   std::copy(values.begin(), values.end(), padded.begin() + half);
   size_t span = 1;
   size_t end = padded.size();
   for (; span * 2 <= static_cast<size_t>(width); span *= 2) {
     end -= span;
-    for (size_t i = 0; i < end; ++i) padded[i] = std::max(padded[i], padded[i + span]);
+    for (size_t i = 0; i < end; ++i)
+      padded[i] = std::max(padded[i], padded[i + span]);
   }
   const size_t second = static_cast<size_t>(width) - span;
-  for (size_t i = 0; i < n; ++i) values[i] = std::max(padded[i], padded[i + second]);
+  for (size_t i = 0; i < n; ++i)
+    values[i] = std::max(padded[i], padded[i + second]);
 }
 
 void average_pool(std::span<float> values, int width) {
-  if (width <= 1) return;
+  if (width <= 1)
+    return;
   const int n = static_cast<int>(values.size());
   const int half = width / 2;
   const std::vector<float> from(values.begin(), values.end());
   for (int i = 0; i < n; ++i) {
     float sum = 0;
-    for (int j = std::max(i - half, 0); j <= std::min(i + half, n - 1); ++j) sum += from[static_cast<size_t>(j)];
+    for (int j = std::max(i - half, 0); j <= std::min(i + half, n - 1); ++j)
+      sum += from[static_cast<size_t>(j)];
     values[static_cast<size_t>(i)] = sum / static_cast<float>(width);
   }
 }
 
 void WindowScorer::score(const HeadInput& in, std::span<float> score) const {
   const HeadInput head = last_queries(in, window_);
-  if (head.n_window == 0) return score_by_position(head, score);
+  if (head.n_window == 0)
+    return score_by_position(head, score);
   std::fill(score.begin(), score.end(), 0.0F);
   add_queries(head, 0, head.n_window, score);
   finish(head, score);

@@ -61,8 +61,8 @@ struct AttentionKernels {
   // AnDPro (OpenReview Tdl89SZItB): rowsum((A^T Y) * V).
   void (*anchor_scores)(const KvHeadView& rows, const float* a, const float* y, int n, float* score);
 
-  // y[i] = exp(x[i]) as this set computes it: below -87.33 it is 0 (no subnormals). x at most 88.
-  void (*exp_floats)(const float* x, float* y, int n);
+  // y[i] = 2^x[i] as the softmax of this set computes it: 0 below -126 (no subnormals). x below 128.
+  void (*exp2_floats)(const float* x, float* y, int n);
 };
 
 long tile_scratch_floats(int n_queries, int group, int head_dim);

@@ -56,7 +56,7 @@ const AttentionKernels kAvx2Kernels = {
     .attend_tile = attend_tile,
     .attention_weights = attention_weights,
     .anchor_scores = anchor_scores,
-    .exp_floats = exp_array,
+    .exp2_floats = exp2_array,
 };
 
 }  // namespace kedge

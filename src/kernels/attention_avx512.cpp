@@ -47,7 +47,7 @@ void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n
   return anchors_f32<RowType::bf16>(rows, a, y, n, score);
 }
 
-void exp_floats(const float* x, float* y, int n) { exp_array(x, y, n); }
+void exp2_floats(const float* x, float* y, int n) { exp2_array(x, y, n); }
 
 }  // namespace avx512
 
@@ -58,7 +58,7 @@ const AttentionKernels kAvx512Kernels = {
     .attend_tile = avx512::attend_tile,
     .attention_weights = avx512::attention_weights,
     .anchor_scores = avx512::anchor_scores,
-    .exp_floats = avx512::exp_floats,
+    .exp2_floats = avx512::exp2_floats,
 };
 
 }  // namespace kedge

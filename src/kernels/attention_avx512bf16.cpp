@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "kernels/attention_targets.h"
-#include "kernels/half.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), apply_to = function)
@@ -44,7 +43,7 @@ const AttentionKernels kAvx512Bf16Kernels = {
     .attend_tile = attend_tile,
     .attention_weights = avx512::attention_weights,
     .anchor_scores = avx512::anchor_scores,
-    .exp_floats = avx512::exp_floats,
+    .exp2_floats = avx512::exp2_floats,
 };
 
 }  // namespace kedge

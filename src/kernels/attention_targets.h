@@ -16,6 +16,9 @@ inline constexpr int kStepRows = kStepBlocks * kBlockRows;
 inline constexpr int kTileRows = 6;
 inline constexpr int padded_rows(int n) { return (n + kTileRows - 1) / kTileRows * kTileRows; }
 
+// Floats up to the next multiple of a cache line.
+inline constexpr long round_to_line(long n) { return (n + 15) / 16 * 16; }
+
 extern const AttentionKernels kRefKernels;
 extern const AttentionKernels kAvx2Kernels;
 extern const AttentionKernels kAvx512Kernels;
@@ -28,7 +31,7 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch);
 void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights);
 void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score);
-void exp_floats(const float* x, float* y, int n);
+void exp2_floats(const float* x, float* y, int n);
 }  // namespace avx512
 
 void merge_partials(const float* partials, int n, int group, int head_dim, float* y);

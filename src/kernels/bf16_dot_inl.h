@@ -6,7 +6,6 @@
 #pragma once
 
 #include "kernels/decode_inl.h"
-#include "kernels/half.h"
 #include "kernels/tile_inl.h"
 
 namespace kedge {
@@ -15,10 +14,14 @@ namespace {
 [[gnu::always_inline]] inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
-[[gnu::always_inline]] inline uint32_t pair_of(float first, float second) {
-  return static_cast<uint32_t>(f32_to_bf16(first)) | static_cast<uint32_t>(f32_to_bf16(second)) << 16;
+// 16 floats as bf16: what rounding keeps in `high`, what it leaves in `low`.
+[[gnu::always_inline]] inline void split_floats(const float* x, float factor, uint32_t* high, uint32_t* low) {
+  const __m512 scaled = simd::mul(simd::load(x), simd::set1(factor));
+  const auto kept = (__m256i)_mm512_cvtneps_pbh(scaled);
+  const __m512 wide = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(kept), 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), kept);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), (__m256i)_mm512_cvtneps_pbh(simd::sub(scaled, wide)));
 }
-[[gnu::always_inline]] inline float bf16_remainder(float x) { return x - bf16_to_f32(f32_to_bf16(x)); }
 
 template <RowType kType, int G, int kDim>
 struct Bf16Scores {
@@ -27,12 +30,15 @@ struct Bf16Scores {
   alignas(64) uint32_t low[kMaxHeadDim / 2 * G];   // of what rounding left
 
   void set(const DecodeQuery& query, int d) {
+    uint32_t kept[8];
+    uint32_t left[8];
     for (int g = 0; g < G; ++g) {
-      for (int i = 0; i < d; i += 2) {
-        const float first = query.q[g * d + i] * query.scale;
-        const float second = query.q[g * d + i + 1] * query.scale;
-        high[i / 2 * G + g] = pair_of(first, second);
-        low[i / 2 * G + g] = pair_of(bf16_remainder(first), bf16_remainder(second));
+      for (int i = 0; i < d; i += 16) {
+        split_floats(query.q + g * d + i, query.scale * kLog2e, kept, left);
+        for (int j = 0; j < 8; ++j) {
+          high[(i / 2 + j) * G + g] = kept[j];
+          low[(i / 2 + j) * G + g] = left[j];
+        }
       }
     }
   }
@@ -49,9 +55,7 @@ struct Bf16Scores {
       __m512i key[kVecs];
 #pragma GCC unroll 8
       for (int j = 0; j < kVecs; ++j) {
-        const char* next = reinterpret_cast<const char*>(step.next[vec + j]) + i * 128;
-        _mm_prefetch(next, _MM_HINT_T1);
-        _mm_prefetch(next + 64, _MM_HINT_T1);
+        prefetch(step.next[vec + j] + i * 64);
         key[j] = _mm512_loadu_si512(k[j] + i * 64);
       }
 #pragma GCC unroll 8
@@ -83,6 +87,7 @@ struct PairTile {
   long a_row;
   float* c;           // f32: row i at c + i * c_row
   long c_row;
+  const float* factor = nullptr;  // f32 [6]: c is multiplied by it first
 };
 
 // s[6][kVecs * 16] = q[6][d] * keys of kVecs blocks.
@@ -114,14 +119,16 @@ template <int kVecs>
   }
 }
 
-// o[6][column ..] += p[6][2 * n_pairs] * values. v: the V half of each block, rows in pairs.
+// o[6][column ..] = factor * o + p[6][2 * n_pairs] * values. v: the V half of each block, rows in pairs.
 template <int kVecs>
 [[gnu::noinline]] void dot_values(const PairTile& t, const std::byte* const* v, int n_pairs, int d, int column) {
   __m512 sum[kTileRows][kVecs];
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) sum[i][j] = simd::load(t.c + i * t.c_row + column + j * simd::kLanes);
+    for (int j = 0; j < kVecs; ++j) {
+      sum[i][j] = simd::mul(simd::load(t.c + i * t.c_row + column + j * simd::kLanes), simd::set1(t.factor[i]));
+    }
   }
   const uint32_t* a3 = t.a + 3 * t.a_row;
   for (int k = 0; k < n_pairs; ++k) {
@@ -206,7 +213,8 @@ inline void tile_bf16(const KvHeadView& rows, const TileQueries& queries, const 
   auto* q = reinterpret_cast<uint32_t*>(t.k);  // bf16 pairs [6][head_dim / 2]; k and v of the f32 path are free here
   auto* p = q + kTileRows * kMaxHeadDim / 2;   // bf16 pairs [6][32]
   auto* v_copy = reinterpret_cast<uint32_t*>(t.v);
-  uint8_t visible[kTileQueries * kMaxGroup + kTileRows];
+  int visible[kTileQueries * kMaxGroup + kTileRows];
+  alignas(64) float correction[16];
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
     if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1]) break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
@@ -218,12 +226,12 @@ inline void tile_bf16(const KvHeadView& rows, const TileQueries& queries, const 
       const int n_blocks = (depth + kBlockRows - 1) / kBlockRows;
       for (int r = 0; r < kTileRows; ++r) round_to_pairs(t.q + static_cast<long>(i + r) * d, q + r * d / 2, d);
       dot_keys_of({.a = q, .a_row = d / 2, .c = t.s, .c_row = kStepRows}, blocks.k, n_blocks, d);
-      soften_tile(t, i, visible + i, n_blocks * kBlockRows, d);
+      soften_tile(t, i, visible + i, n_blocks * kBlockRows, correction);
       for (int r = 0; r < kTileRows; ++r) {
         round_to_pairs(t.s + r * kStepRows, p + r * kStepRows / 2, n_blocks * kBlockRows);
       }
-      dot_values_of({.a = p, .a_row = kStepRows / 2, .c = t.o + static_cast<long>(i) * d, .c_row = d}, blocks.v,
-                    (depth + 1) / 2, d);
+      dot_values_of({.a = p, .a_row = kStepRows / 2, .c = t.o + static_cast<long>(i) * d, .c_row = d,
+                     .factor = correction}, blocks.v, (depth + 1) / 2, d);
     }
   }
   write_tile(queries, out, d, t);

@@ -153,28 +153,28 @@ TEST(Merge, VeryDifferentMaximaKeepTheLarger) {
   EXPECT_EQ(y, std::vector<float>(64, 3.0F));
 }
 
-TEST(Exp, IsWithinThreeUlpOverTheWholeRange) {
+TEST(Exp2, IsWithinTwoUlpOverTheWholeRange) {
   std::vector<float> x;
-  for (double value = -87.32; value <= 88.0; value += 0.00037) x.push_back(static_cast<float>(value));
+  for (double value = -126; value < 127.9; value += 0.00057) x.push_back(static_cast<float>(value));
   for (float value = -1e-3F; value < 1e-3F; value += 1e-6F) x.push_back(value);
   std::vector<float> y(x.size());
   for (const AttentionKernels* kernels : fast_kernels()) {
-    kernels->exp_floats(x.data(), y.data(), static_cast<int>(x.size()));
+    kernels->exp2_floats(x.data(), y.data(), static_cast<int>(x.size()));
     double worst = 0;
     for (size_t i = 0; i < x.size(); ++i) {
-      const double exact = std::exp(static_cast<double>(x[i]));
+      const double exact = std::exp2(static_cast<double>(x[i]));
       worst = std::max(worst, std::fabs(static_cast<double>(y[i]) - exact) / exact);
     }
-    EXPECT_LE(worst, 3 * 0x1p-24) << kernels->name;
+    EXPECT_LE(worst, 2 * 0x1p-24) << kernels->name;
   }
 }
 
-TEST(Exp, VeryNegativeIsExactlyZeroAndZeroIsOne) {
-  const std::vector<float> x = {-87.4F, -88.0F, -104.0F, -1e4F, -3.4e38F, -INFINITY, 0.0F, -0.0F};
+TEST(Exp2, VeryNegativeIsExactlyZeroAndZeroIsOne) {
+  const std::vector<float> x = {-126.1F, -150.0F, -1e4F, -3.4e38F, -INFINITY, 0.0F, -0.0F, -1.0F};
   for (const AttentionKernels* kernels : fast_kernels()) {
     std::vector<float> y(x.size(), NAN);
-    kernels->exp_floats(x.data(), y.data(), static_cast<int>(x.size()));
-    EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0, 0, 0, 1, 1})) << kernels->name;
+    kernels->exp2_floats(x.data(), y.data(), static_cast<int>(x.size()));
+    EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0, 0, 1, 1, 0.5F})) << kernels->name;
   }
 }
 
@@ -184,7 +184,7 @@ TEST(Dispatch, NamesAndUnknownNames) {
   ASSERT_NE(attention_kernels("ref"), nullptr);
   const std::string best = best_attention_kernels().name;
   EXPECT_EQ(attention_kernels(best.c_str()), &best_attention_kernels());
-  EXPECT_EQ(best, fast_kernels().empty() ? "ref" : fast_kernels().back()->name);
+  EXPECT_EQ(best == "ref", fast_kernels().empty());
 }
 
 }  // namespace

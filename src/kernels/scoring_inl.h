@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/gemm_inl.h"
+#include "kernels/softmax_inl.h"
 
 namespace kedge {
 namespace {
@@ -23,28 +24,43 @@ inline int rows_up_to(const KvHeadView& rows, int position) {
   return low;
 }
 
-// Softmax of w[0 .. n), in place; zeros in w[n .. n_total).
-inline void soften_weights(float* w, int n, int n_total) {
+inline float highest_of(const float* w, int n) {
   using namespace simd;
   const Vec minus_infinity = set1(-std::numeric_limits<float>::infinity());
-  Vec highest = minus_infinity;
-  for (int i = 0; i < n; i += kLanes) highest = max(highest, first_or(load_first(w + i, n - i), n - i, minus_infinity));
-  const Vec base = set1(reduce_max(highest));
-  Vec sum = zero();
+  Vec highest[4] = {minus_infinity, minus_infinity, minus_infinity, minus_infinity};
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec weight = exp(sub(load(w + i), base));
-    store(w + i, weight);
-    sum = add(sum, weight);
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) highest[j] = max(highest[j], load(w + i + j * kLanes));
   }
-  if (i < n) {
-    const Vec weight = exp(first_or(sub(load_first(w + i, n - i), base), n - i, minus_infinity));
+  for (; i < n; i += kLanes) highest[0] = max(highest[0], first_or(load_first(w + i, n - i), n - i, minus_infinity));
+  return reduce_max(max(max(highest[0], highest[1]), max(highest[2], highest[3])));
+}
+
+// Softmax of w[0 .. n) (in units of log 2), in place; zeros in w[n .. n_total).
+inline void soften_weights(float* w, int n, int n_total) {
+  using namespace simd;
+  const Vec base = set1(highest_of(w, n));
+  Vec sum[2] = {zero(), zero()};
+  int i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const Vec weight = exp2(sub(load(w + i + j * kLanes), base));
+      store(w + i + j * kLanes, weight);
+      sum[j] = add(sum[j], weight);
+    }
+  }
+  for (; i < n; i += kLanes) {
+    const Vec x = sub(load_first(w + i, n - i), base);
+    const Vec weight = exp2(first_or(x, n - i, set1(-std::numeric_limits<float>::infinity())));
     store_first(w + i, weight, n - i);
-    sum = add(sum, weight);
+    sum[0] = add(sum[0], weight);
   }
-  const float total = reduce_add(sum);
+  const float total = reduce_add(add(sum[0], sum[1]));
   const Vec inverse = set1(total > 0 ? 1 / total : 0.0F);
-  for (i = 0; i < n; i += kLanes) store_first(w + i, mul(load_first(w + i, n - i), inverse), n - i);
+  for (i = 0; i + kLanes <= n; i += kLanes) store(w + i, mul(load(w + i), inverse));
+  if (i < n) store_first(w + i, mul(load_first(w + i, n - i), inverse), n - i);
   fill_floats(w + n, 0, n_total - n);
 }
 
@@ -53,6 +69,7 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
   using namespace simd;
   const int d = rows.head_dim;
   const int n = queries.n_queries * queries.group;
+  const float factor = queries.scale * kLog2e;
   alignas(64) float k[kMaxHeadDim * kStepRows];
   alignas(64) float q[kTileRows * kMaxHeadDim] = {};
   alignas(64) float s[kTileRows * kStepRows];
@@ -63,12 +80,16 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
     for (int i0 = 0; i0 < n; i0 += kTileRows) {
       const int n_here = n - i0 < kTileRows ? n - i0 : kTileRows;
       if (rows.position(row) > queries.positions[(i0 + n_here - 1) / queries.group]) continue;
-      for (int i = 0; i < n_here; ++i) scale_floats(query_row(queries, i0 + i), queries.scale, q + i * d, d);
-      gemm<false, 1>({.a = q, .a_row = d, .b = k, .b_step = kStepRows, .c = s, .c_row = kStepRows, .depth = d},
+      for (int i = 0; i < n_here; ++i) scale_floats(query_row(queries, i0 + i), factor, q + i * d, d);
+      gemm<Start::zero, 1>({.a = q, .a_row = d, .b = k, .b_step = kStepRows, .c = s, .c_row = kStepRows, .depth = d},
                      kStepRows);
       for (int i = 0; i < n_here; ++i) {
         float* w = weights + static_cast<long>(i0 + i) * rows.n_rows + row;
-        for (int j = 0; j < n_rows; j += kLanes) store_first(w + j, load(s + i * kStepRows + j), n_rows - j);
+        if (n_rows == kStepRows) {
+          for (int j = 0; j < kStepRows; j += kLanes) store(w + j, load(s + i * kStepRows + j));
+        } else {
+          for (int j = 0; j < n_rows; j += kLanes) store_first(w + j, load(s + i * kStepRows + j), n_rows - j);
+        }
       }
     }
   }
@@ -78,8 +99,23 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
   }
 }
 
-constexpr int kAnchorDepth = 64;                           // anchors multiplied at a time
-constexpr int kAnchorStride = padded_rows(kStepRows) + 6;  // 72: keeps the stores of a line aligned to 32 bytes
+constexpr int kAnchorDepth = 64;   // anchors multiplied at a time
+constexpr int kAnchorStride = 80;  // floats: whole cache lines, and not a power of two
+
+// part f32 [depth][80] = a[m][row .. row + n_rows), zeros behind; asks for the next 64 columns of the same lines.
+inline void copy_anchor_columns(const float* a, int depth, int n_total, int row, int n_rows, float* part) {
+  using namespace simd;
+  for (int m = 0; m < depth; ++m) {
+    const float* from = a + static_cast<long>(m) * n_total + row;
+    float* to = part + m * kAnchorStride;
+    if (n_rows == kStepRows) {
+      for (int j = 0; j < kStepRows; j += 16) _mm_prefetch(reinterpret_cast<const char*>(from + kStepRows + j), _MM_HINT_T0);
+      for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load(from + j));
+    } else {
+      for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load_first(from + j, n_rows - j));
+    }
+  }
+}
 
 // score[i] += dot(u[i], v[i]) with U = A^T Y, 64 rows of the head at a time. Columns of `a` are copied to a small
 // block first: reading them in place strides by n_rows, and powers of two there collide in the cache.
@@ -87,21 +123,23 @@ template <RowType kType>
 void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
   using namespace simd;
   const int d = rows.head_dim;
+  if (n == 0) return;
   alignas(64) float u[padded_rows(kStepRows) * kMaxHeadDim];
   alignas(64) float v[kStepRows * kMaxHeadDim];
-  alignas(64) float part[kAnchorDepth * kAnchorStride] = {};  // f32 [anchors][72]: a[m][row ..]
+  alignas(64) float part[kAnchorDepth * kAnchorStride] = {};  // f32 [anchors][80]: a[m][row ..]
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
-    fill_floats(u, 0, static_cast<long>(padded_rows(kStepRows)) * d);
     for (int m0 = 0; m0 < n; m0 += kAnchorDepth) {
       const int depth = n - m0 < kAnchorDepth ? n - m0 : kAnchorDepth;
-      for (int m = 0; m < depth; ++m) {
-        const float* from = a + static_cast<long>(m0 + m) * rows.n_rows + row;
-        for (int j = 0; j < kStepRows; j += kLanes) store(part + m * kAnchorStride + j, load_first(from + j, n_rows - j));
-      }
+      copy_anchor_columns(a + static_cast<long>(m0) * rows.n_rows, depth, rows.n_rows, row, n_rows, part);
       for (int i = 0; i < n_rows; i += kTileRows) {
-        gemm<true, kAnchorStride>({.a = part + i, .a_row = 1, .b = y + static_cast<long>(m0) * d, .b_step = d,
-                                   .c = u + static_cast<long>(i) * d, .c_row = d, .depth = depth}, d);
+        const GemmTile t = {.a = part + i, .a_row = 1, .b = y + static_cast<long>(m0) * d, .b_step = d,
+                            .c = u + static_cast<long>(i) * d, .c_row = d, .depth = depth};
+        if (m0 == 0) {
+          gemm<Start::zero, kAnchorStride>(t, d);
+        } else {
+          gemm<Start::sum, kAnchorStride>(t, d);
+        }
       }
     }
     widen_values<kType>(rows, row, n_rows, v);
@@ -113,8 +151,8 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
   }
 }
 
-inline void exp_array(const float* x, float* y, int n) {
-  for (int i = 0; i < n; i += simd::kLanes) simd::store_first(y + i, simd::exp(simd::load_first(x + i, n - i)), n - i);
+inline void exp2_array(const float* x, float* y, int n) {
+  for (int i = 0; i < n; i += simd::kLanes) simd::store_first(y + i, simd::exp2(simd::load_first(x + i, n - i)), n - i);
 }
 
 }  // namespace

@@ -53,23 +53,23 @@ constexpr int kGemmVecs = 2;       // 6 x 2 sums
   odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
-[[gnu::always_inline]] inline Vec exp(Vec x) {
-  const Vec lowest = set1(-87.33F);
+[[gnu::always_inline]] inline Vec exp2(Vec x) {
+  const Vec lowest = set1(-126.0F);
   const Vec normal = _mm256_cmp_ps(x, lowest, _CMP_GE_OQ);
   const Vec clamped = max(x, lowest);
-  const Vec n =
-      _mm256_round_ps(mul(clamped, set1(1.44269504F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  Vec r = fma(n, set1(-0.693359375F), clamped);
-  r = fma(n, set1(2.12194440e-4F), r);
-  Vec y = set1(1.394116075641468e-3F);
-  y = fma(y, r, set1(8.375168288959624e-3F));
-  y = fma(y, r, set1(4.166635226804215e-2F));
-  y = fma(y, r, set1(1.6666415011290175e-1F));
-  y = fma(y, r, set1(0.5F));
+  const Vec n = _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec r = sub(clamped, n);
+  Vec y = set1(1.546147951951537e-4F);
+  y = fma(y, r, set1(1.3400468389577265e-3F));
+  y = fma(y, r, set1(9.61805659144437e-3F));
+  y = fma(y, r, set1(5.550327126120693e-2F));
+  y = fma(y, r, set1(2.4022650922697145e-1F));
+  y = fma(y, r, set1(6.931472067499711e-1F));
   y = fma(y, r, set1(1.0F));
-  y = fma(y, r, set1(1.0F));
-  const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-  return _mm256_and_ps(normal, mul(y, _mm256_castsi256_ps(power)));
+  // Adding n to the exponent field; y is in [0.7, 1.42], so the sum stays normal.
+  const __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  const Vec scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), power));
+  return _mm256_and_ps(normal, scaled);
 }
 
 }  // namespace simd

@@ -52,19 +52,18 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
   odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
-// exp(x) for x <= 88: 2^round(x log2 e) times a polynomial of degree 6 in the remainder (relative error 1.5e-7, most of
-// it rounding). Below -87.33, and at -inf, exactly 0: no subnormals.
-[[gnu::always_inline]] inline Vec exp(Vec x) {
-  const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33F), _CMP_GE_OQ);
-  const Vec n = _mm512_roundscale_ps(mul(x, set1(1.44269504F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  Vec r = fma(n, set1(-0.693359375F), x);
-  r = fma(n, set1(2.12194440e-4F), r);
-  Vec y = set1(1.394116075641468e-3F);
-  y = fma(y, r, set1(8.375168288959624e-3F));
-  y = fma(y, r, set1(4.166635226804215e-2F));
-  y = fma(y, r, set1(1.6666415011290175e-1F));
-  y = fma(y, r, set1(0.5F));
-  y = fma(y, r, set1(1.0F));
+// 2^x for x < 128: a power of two times a polynomial of degree 6 in the remainder, whose own error is a third of an ulp.
+// Below -126, and at -inf, exactly 0: no subnormals.
+[[gnu::always_inline]] inline Vec exp2(Vec x) {
+  const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0F), _CMP_GE_OQ);
+  const Vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec r = sub(x, n);
+  Vec y = set1(1.546147951951537e-4F);
+  y = fma(y, r, set1(1.3400468389577265e-3F));
+  y = fma(y, r, set1(9.61805659144437e-3F));
+  y = fma(y, r, set1(5.550327126120693e-2F));
+  y = fma(y, r, set1(2.4022650922697145e-1F));
+  y = fma(y, r, set1(6.931472067499711e-1F));
   y = fma(y, r, set1(1.0F));
   return _mm512_maskz_scalef_ps(normal, y, n);
 }

@@ -15,13 +15,15 @@ TEST(BlockPool, HandsOutEveryBlockOnceAndTakesItBack) {
     auto pool = BlockPool::create(n, 1024);
     ASSERT_TRUE(pool.ok());
     std::vector<uint32_t> taken;
-    for (int64_t i = 0; i < n; ++i) taken.push_back(pool->take(kNoBlock, 1, true));
+    for (int64_t i = 0; i < n; ++i)
+      taken.push_back(pool->take(kNoBlock, 1, true));
     std::sort(taken.begin(), taken.end());
     EXPECT_EQ(std::adjacent_find(taken.begin(), taken.end()), taken.end());
     EXPECT_EQ(int64_t{taken.back()}, n - 1);
     EXPECT_EQ(pool->n_free(), 0);
     EXPECT_EQ(pool->check_invariants(), "");
-    for (const uint32_t block : taken) pool->release(block);
+    for (const uint32_t block : taken)
+      pool->release(block);
     EXPECT_EQ(pool->n_free(), n);
     EXPECT_EQ(pool->check_invariants(), "");
   }
@@ -38,7 +40,8 @@ TEST(BlockPool, HeadsGetExtentsAndTheirNeighbours) {
   EXPECT_EQ(c % 64, 0U) << "a long head gets an extent of 64";
   EXPECT_NE(c / 64, a / 64);
   EXPECT_EQ(pool->take(a, 2, true), a + 1);
-  for (uint32_t last = a + 1; last + 1 < b; ++last) EXPECT_EQ(pool->take(last, 2, true), last + 1);
+  for (uint32_t last = a + 1; last + 1 < b; ++last)
+    EXPECT_EQ(pool->take(last, 2, true), last + 1);
   EXPECT_EQ(pool->take(b - 1, 17, true), b + 16) << "the neighbour is taken: the next empty extent";
 }
 
@@ -77,7 +80,8 @@ TEST(BlockPool, LargeFreedRunsAreGivenBackAndReadAsZero) {
     }
     const uint32_t kept = taken.back();
     taken.pop_back();
-    for (const uint32_t block : taken) pool->release(block);
+    for (const uint32_t block : taken)
+      pool->release(block);
     pool->trim();
     EXPECT_GT(pool->n_trimmed(), n / 2);
     EXPECT_EQ(pool->payload(kept)[0], std::byte{0xEE});
@@ -93,8 +97,10 @@ TEST(BlockPool, SmallFreesKeepTheirMemory) {
   auto pool = BlockPool::create(1024, kPayload);
   ASSERT_TRUE(pool.ok());
   std::vector<uint32_t> taken;
-  for (int i = 0; i < 256; ++i) taken.push_back(pool->take(kNoBlock, 1, true));
-  for (const uint32_t block : taken) pool->release(block);
+  for (int i = 0; i < 256; ++i)
+    taken.push_back(pool->take(kNoBlock, 1, true));
+  for (const uint32_t block : taken)
+    pool->release(block);
   pool->trim();
   EXPECT_EQ(pool->n_trimmed(), 0) << "1 MiB is not worth a system call";
 }

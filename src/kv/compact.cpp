@@ -22,9 +22,9 @@ namespace {
 
 struct Job {
   HeadTable* table = nullptr;
-  std::span<const int32_t> rows{};   // kept
-  int32_t n_same = 0;                // rows [0, n_same) stay where they are
-  std::vector<uint32_t> targets{};   // block i of the result, for i >= first_block()
+  std::span<const int32_t> rows{};  // kept
+  int32_t n_same = 0;               // rows [0, n_same) stay where they are
+  std::vector<uint32_t> targets{};  // block i of the result, for i >= first_block()
 
   int32_t n_kept() const { return static_cast<int32_t>(rows.size()); }
   size_t first_block() const { return static_cast<size_t>(n_same / kBlockRows); }
@@ -34,13 +34,15 @@ struct Job {
 
 Job make_job(HeadTable& table, const KeepList& keep) {
   Job job{.table = &table, .rows = keep.rows};
-  while (job.n_same < job.n_kept() && keep.rows[static_cast<size_t>(job.n_same)] == job.n_same) ++job.n_same;
+  while (job.n_same < job.n_kept() && keep.rows[static_cast<size_t>(job.n_same)] == job.n_same)
+    ++job.n_same;
   return job;
 }
 
 int64_t count_shared_targets(const Job& job, const BlockPool& pool) {
   int64_t n_shared = 0;
-  for (size_t i = job.first_block(); i < job.end_block(); ++i) n_shared += pool.refs(job.table->blocks[i]) > 1 ? 1 : 0;
+  for (size_t i = job.first_block(); i < job.end_block(); ++i)
+    n_shared += pool.refs(job.table->blocks[i]) > 1 ? 1 : 0;
   return n_shared;
 }
 
@@ -52,8 +54,10 @@ std::string name_of(const KeepList& keep) {
 std::string find_bad_row(const KeepList& keep, int32_t n_rows) {
   int32_t last = -1;
   for (const int32_t row : keep.rows) {
-    if (row < 0 || row >= n_rows) return "row " + std::to_string(row) + " of " + std::to_string(n_rows);
-    if (row <= last) return "row " + std::to_string(row) + " after row " + std::to_string(last);
+    if (row < 0 || row >= n_rows)
+      return "row " + std::to_string(row) + " of " + std::to_string(n_rows);
+    if (row <= last)
+      return "row " + std::to_string(row) + " after row " + std::to_string(last);
     last = row;
   }
   return "";
@@ -67,8 +71,10 @@ std::string find_bad_head(const KeepPlan& plan, const StoreShape& shape) {
       return name_of(keep) + "the store has " + std::to_string(shape.n_layers) + " layers of " +
              std::to_string(shape.n_kv_heads) + " heads";
     }
-    const size_t index = static_cast<size_t>(keep.layer) * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(keep.head);
-    if (named[index]) return name_of(keep) + "named twice";
+    const size_t index =
+        static_cast<size_t>(keep.layer) * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(keep.head);
+    if (named[index])
+      return name_of(keep) + "named twice";
     named[index] = true;
   }
   return "";
@@ -86,19 +92,22 @@ void Store::Impl::move_row(uint32_t dst_block, int dst_slot, uint32_t src_block,
 Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) {
   Impl& impl = *impl_;
   const std::string bad_head = find_bad_head(plan, impl.shape);
-  if (!bad_head.empty()) return Error{ErrorCode::failed, bad_head};
+  if (!bad_head.empty())
+    return Error{ErrorCode::failed, bad_head};
   std::vector<Job> jobs;
   jobs.reserve(plan.heads.size());
   int64_t needed = 0;
   for (const KeepList& keep : plan.heads) {
     HeadTable& table = impl.table(seq, keep.layer, keep.head);
     const std::string bad_row = find_bad_row(keep, table.n_rows);
-    if (!bad_row.empty()) return Error{ErrorCode::failed, name_of(keep) + bad_row};
+    if (!bad_row.empty())
+      return Error{ErrorCode::failed, name_of(keep) + bad_row};
     jobs.push_back(make_job(table, keep));
     needed += count_shared_targets(jobs.back(), impl.pool);
   }
   if (needed > impl.pool.n_free()) {
-    return Error{ErrorCode::budget_impossible, "KV store: copies of shared blocks for compaction: " + impl.arithmetic(needed)};
+    return Error{ErrorCode::budget_impossible,
+                 "KV store: copies of shared blocks for compaction: " + impl.arithmetic(needed)};
   }
 
   for (Job& job : jobs) {
@@ -128,14 +137,16 @@ Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) 
     }
   };
   executor.run([&](int, int) {
-    for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1)) move_rows(jobs[i]);
+    for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1))
+      move_rows(jobs[i]);
   });
 
   for (Job& job : jobs) {
     HeadTable& table = *job.table;
     for (size_t i = job.first_block(); i < job.end_block(); ++i) {
       const uint32_t old = std::exchange(table.blocks[i], job.targets[i - job.first_block()]);
-      if (old != table.blocks[i]) impl.pool.release(old);
+      if (old != table.blocks[i])
+        impl.pool.release(old);
     }
     impl.evicted_rows += table.n_rows - job.n_kept();
     impl.shrink(table, job.n_kept());

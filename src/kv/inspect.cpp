@@ -19,13 +19,16 @@ std::string check_head(const HeadTable& table, BlockPool& pool) {
     return std::to_string(table.n_rows) + " rows in " + std::to_string(table.blocks.size()) + " blocks";
   }
   for (size_t i = 0; i < table.blocks.size(); ++i) {
-    if (int64_t{table.blocks[i]} >= pool.n_blocks()) return "block id " + std::to_string(table.blocks[i]);
-    if (rows_in_block(table, i) == 0 && pool.refs(table.blocks[i]) != 1) return "a reserved block is shared";
+    if (int64_t{table.blocks[i]} >= pool.n_blocks())
+      return "block id " + std::to_string(table.blocks[i]);
+    if (rows_in_block(table, i) == 0 && pool.refs(table.blocks[i]) != 1)
+      return "a reserved block is shared";
   }
   int32_t last = -1;
   for (int32_t row = 0; row < table.n_rows; ++row) {
     const int32_t position = pool.positions(table.block_of(row))[row % kBlockRows];
-    if (position <= last) return "row " + std::to_string(row) + ": position " + std::to_string(position) + " after " + std::to_string(last);
+    if (position <= last)
+      return "row " + std::to_string(row) + ": position " + std::to_string(position) + " after " + std::to_string(last);
     last = position;
   }
   return "";
@@ -43,7 +46,8 @@ Store::Snapshot Store::snapshot(SequenceId seq) const {
       const KvHeadView rows = view(seq, layer, head);
       auto& positions = heads[static_cast<size_t>(head)];
       positions.reserve(static_cast<size_t>(rows.n_rows));
-      for (int32_t row = 0; row < rows.n_rows; ++row) positions.push_back(rows.position(row));
+      for (int32_t row = 0; row < rows.n_rows; ++row)
+        positions.push_back(rows.position(row));
     }
   }
   return snapshot;
@@ -70,13 +74,15 @@ StoreStats Store::stats() const {
           int32_t& rows = shared_rows[block];
           rows = std::max(rows, rows_in_block(table, i));
         }
-        if (i == 0) continue;
+        if (i == 0)
+          continue;
         ++n_pairs;
         n_neighbours += block == table.blocks[i - 1] + 1 ? 1 : 0;
       }
     }
   }
-  for (const auto& [block, rows] : shared_rows) stats.live_rows += rows;
+  for (const auto& [block, rows] : shared_rows)
+    stats.live_rows += rows;
   const auto live_slots = static_cast<double>(pool.n_live() * kBlockRows);
   stats.fill = live_slots > 0 ? static_cast<double>(stats.live_rows) / live_slots : 1;
   stats.sequential = n_pairs > 0 ? static_cast<double>(n_neighbours) / static_cast<double>(n_pairs) : 1;
@@ -86,16 +92,19 @@ StoreStats Store::stats() const {
 std::string Store::check_invariants() const {
   BlockPool& pool = impl_->pool;
   std::string bad = pool.check_invariants();
-  if (!bad.empty()) return bad;
+  if (!bad.empty())
+    return bad;
   std::vector<uint32_t> owners(static_cast<size_t>(pool.n_blocks()), 0);
   std::vector<SequenceId> seen_in(static_cast<size_t>(pool.n_blocks()), -1);
   for (const auto& [seq, sequence] : impl_->sequences) {
     for (size_t h = 0; h < sequence.heads.size(); ++h) {
       const std::string where = "sequence " + std::to_string(seq) + " head " + std::to_string(h) + ": ";
       bad = check_head(sequence.heads[h], pool);
-      if (!bad.empty()) return where + bad;
+      if (!bad.empty())
+        return where + bad;
       for (const uint32_t block : sequence.heads[h].blocks) {
-        if (seen_in[block] == seq) return where + "block " + std::to_string(block) + " twice in the sequence";
+        if (seen_in[block] == seq)
+          return where + "block " + std::to_string(block) + " twice in the sequence";
         seen_in[block] = seq;
         ++owners[block];
       }
@@ -110,11 +119,15 @@ std::string Store::check_invariants() const {
     }
     owned += owners[block] > 0 ? 1 : 0;
   }
-  if (owned + pool.n_free() != pool.n_blocks()) return "blocks owned and free do not add up to all";
+  if (owned + pool.n_free() != pool.n_blocks())
+    return "blocks owned and free do not add up to all";
   const StoreStats now = stats();
-  if (now.live_bytes != owned * impl_->block_bytes) return "live bytes are not those of the blocks owned";
-  if (now.live_bytes > now.peak_bytes || now.peak_bytes > now.budget_bytes) return "live <= peak <= budget is broken";
-  if (now.live_rows > owned * kBlockRows) return "more rows than the blocks hold";
+  if (now.live_bytes != owned * impl_->block_bytes)
+    return "live bytes are not those of the blocks owned";
+  if (now.live_bytes > now.peak_bytes || now.peak_bytes > now.budget_bytes)
+    return "live <= peak <= budget is broken";
+  if (now.live_rows > owned * kBlockRows)
+    return "more rows than the blocks hold";
   return "";
 }
 

@@ -34,7 +34,8 @@ Sequence& Store::Impl::sequence(SequenceId seq) {
 
 HeadTable& Store::Impl::table(SequenceId seq, int layer, int head) {
   check(layer >= 0 && layer < shape.n_layers && head >= 0 && head < shape.n_kv_heads, "layer and head are in range");
-  return sequence(seq).heads[static_cast<size_t>(layer) * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(head)];
+  return sequence(seq)
+      .heads[static_cast<size_t>(layer) * static_cast<size_t>(shape.n_kv_heads) + static_cast<size_t>(head)];
 }
 
 uint32_t Store::Impl::take_block(uint32_t after, int64_t n_run, bool zero) {
@@ -65,9 +66,11 @@ void Store::Impl::unshare_tail(HeadTable& table) {
 
 void Store::Impl::shrink(HeadTable& table, int32_t n_rows) {
   const auto n_blocks = static_cast<size_t>(blocks_of(n_rows));
-  for (size_t i = n_blocks; i < table.blocks.size(); ++i) pool.release(table.blocks[i]);
+  for (size_t i = n_blocks; i < table.blocks.size(); ++i)
+    pool.release(table.blocks[i]);
   table.blocks.resize(n_blocks);
-  if (table.blocks.capacity() > 4 * n_blocks + kBlockRows) table.blocks.shrink_to_fit();
+  if (table.blocks.capacity() > 4 * n_blocks + kBlockRows)
+    table.blocks.shrink_to_fit();
   table.n_rows = n_rows;
 }
 
@@ -96,7 +99,8 @@ Result<std::unique_ptr<Store>> Store::create(const StoreShape& shape, int64_t bu
                                                    std::to_string(block_bytes_total(shape)) + " bytes"};
   }
   Result<BlockPool> pool = BlockPool::create(n_blocks, static_cast<size_t>(payload_bytes(shape)));
-  if (!pool) return pool.error();
+  if (!pool)
+    return pool.error();
   std::unique_ptr<Store> store(new Store());
   store->impl_ = std::make_unique<Impl>(shape, budget_bytes, std::move(*pool));
   return store;
@@ -109,7 +113,8 @@ SequenceId Store::create_sequence() {
 }
 
 void Store::drop_sequence(SequenceId seq) {
-  for (HeadTable& table : impl_->sequence(seq).heads) impl_->shrink(table, 0);
+  for (HeadTable& table : impl_->sequence(seq).heads)
+    impl_->shrink(table, 0);
   impl_->sequences.erase(seq);
   impl_->pool.trim();
 }
@@ -121,7 +126,8 @@ SequenceId Store::fork_sequence(SequenceId seq) {
   for (size_t i = 0; i < from.size(); ++i) {
     to[i].n_rows = from[i].n_rows;
     to[i].blocks.assign(from[i].blocks.begin(), from[i].blocks.begin() + blocks_of(from[i].n_rows));
-    for (const uint32_t block : to[i].blocks) impl_->pool.share(block);
+    for (const uint32_t block : to[i].blocks)
+      impl_->pool.share(block);
   }
   return child;
 }
@@ -129,7 +135,8 @@ SequenceId Store::fork_sequence(SequenceId seq) {
 Status Store::reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows) {
   check(layer_begin >= 0 && layer_begin <= layer_end && layer_end <= impl_->shape.n_layers, "layers are in range");
   check(n_rows >= 0, "reserve a number of rows");
-  if (n_rows == 0) return {};
+  if (n_rows == 0)
+    return {};
   const int64_t n_kv_heads = impl_->shape.n_kv_heads;
   const std::span<HeadTable> heads = std::span(impl_->sequence(seq).heads)
                                          .subspan(static_cast<size_t>(layer_begin * n_kv_heads),
@@ -144,10 +151,12 @@ Status Store::reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows
   }
   if (needed > impl_->pool.n_free()) {
     return Error{ErrorCode::budget_impossible, "KV store: room for " + std::to_string(n_rows) + " more rows in " +
-                                                   std::to_string(heads.size()) + " heads: " + impl_->arithmetic(needed)};
+                                                   std::to_string(heads.size()) +
+                                                   " heads: " + impl_->arithmetic(needed)};
   }
   for (HeadTable& table : heads) {
-    if (impl_->tail_is_shared(table)) impl_->unshare_tail(table);
+    if (impl_->tail_is_shared(table))
+      impl_->unshare_tail(table);
     const int64_t n_run = std::max(missing(table), static_cast<int64_t>(table.blocks.size()));
     for (int64_t left = missing(table); left > 0; --left) {
       table.blocks.push_back(impl_->take_block(table.blocks.empty() ? kNoBlock : table.blocks.back(), n_run, true));
@@ -157,7 +166,8 @@ Status Store::reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows
 }
 
 void Store::release_reserved(SequenceId seq) {
-  for (HeadTable& table : impl_->sequence(seq).heads) impl_->shrink(table, table.n_rows);
+  for (HeadTable& table : impl_->sequence(seq).heads)
+    impl_->shrink(table, table.n_rows);
   impl_->pool.trim();
 }
 
@@ -165,11 +175,13 @@ void Store::append(SequenceId seq, int layer, int head, const AppendRows& rows) 
   HeadTable& table = impl_->table(seq, layer, head);
   const size_t n = rows.positions.size();
   check(static_cast<size_t>(table.n_rows) + n <= table.blocks.size() * kBlockRows, "room was reserved for these rows");
-  if (n == 0) return;
+  if (n == 0)
+    return;
   check(!impl_->tail_is_shared(table), "reserve has un-shared the last block");
   BlockPool& pool = impl_->pool;
   int32_t last = -1;
-  if (table.n_rows > 0) last = pool.positions(table.block_of(table.n_rows - 1))[(table.n_rows - 1) % kBlockRows];
+  if (table.n_rows > 0)
+    last = pool.positions(table.block_of(table.n_rows - 1))[(table.n_rows - 1) % kBlockRows];
   for (size_t i = 0; i < n; ++i) {
     check(rows.positions[i] > last, "positions ascend");
     last = rows.positions[i];
@@ -199,7 +211,8 @@ int32_t Store::n_rows(SequenceId seq, int layer, int head) const { return impl_-
 
 int64_t Store::n_rows_total(SequenceId seq) const {
   int64_t total = 0;
-  for (const HeadTable& table : impl_->sequence(seq).heads) total += table.n_rows;
+  for (const HeadTable& table : impl_->sequence(seq).heads)
+    total += table.n_rows;
   return total;
 }
 
@@ -239,7 +252,10 @@ void Store::truncate(SequenceId seq, int32_t n_tokens) {
     while (low < high) {
       const int32_t middle = low + (high - low) / 2;
       const int32_t position = impl_->pool.positions(table.block_of(middle))[middle % kBlockRows];
-      if (position < n_tokens) low = middle + 1; else high = middle;
+      if (position < n_tokens)
+        low = middle + 1;
+      else
+        high = middle;
     }
     impl_->shrink(table, low);
   }

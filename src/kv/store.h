@@ -49,8 +49,8 @@ struct StoreStats {
   int64_t evicted_rows = 0;  // rows removed by compact() since creation
   int64_t total_blocks = 0;
   int64_t free_blocks = 0;
-  double fill = 0;           // live_rows * block_bytes_total / kBlockRows / live_bytes; 1 = no fragmentation (empty: 1)
-  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
+  double fill = 0;        // live_rows * block_bytes_total / kBlockRows / live_bytes; 1 = no fragmentation (empty: 1)
+  double sequential = 0;  // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
 };
 
 // Rows of one head that stay, as indices into its current rows, strictly ascending.
@@ -74,11 +74,12 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   SequenceId create_sequence();
-  void drop_sequence(SequenceId seq);      // frees its blocks (those not shared) at once
+  void drop_sequence(SequenceId seq);        // frees its blocks (those not shared) at once
   SequenceId fork_sequence(SequenceId seq);  // shares all blocks; whoever writes first copies (copy-on-write)
 
   // Makes room so that n_rows more rows can be appended to every head of layers [layer_begin, layer_end):
-  // allocates blocks and un-shares a partly filled last block. All or nothing. Error: budget_impossible with the arithmetic.
+  // allocates blocks and un-shares a partly filled last block. All or nothing. Error: budget_impossible with the
+  // arithmetic.
   Status reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows);
 
   // Gives back reserved blocks that hold no row, in all layers.
@@ -125,7 +126,8 @@ class Store {
   StoreStats stats() const;
   const StoreShape& shape() const;
 
-  // Checks every invariant (blocks owned + free = total, reference counts, order of positions); for tests. Empty = fine.
+  // Checks every invariant (blocks owned + free = total, reference counts, order of positions); for tests. Empty =
+  // fine.
   std::string check_invariants() const;
 
  private:

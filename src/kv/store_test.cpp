@@ -166,7 +166,8 @@ TEST(StoreCompact, EveryLengthToEveryLength) {
       std::vector<int32_t> rows;  // k of n, any of them with the same chance
       for (int i = 0; i < n; ++i) {
         random = random * 1664525U + 1013904223U;
-        if ((random >> 8) % static_cast<uint32_t>(n - i) < static_cast<uint32_t>(k) - rows.size()) rows.push_back(i);
+        if ((random >> 8) % static_cast<uint32_t>(n - i) < static_cast<uint32_t>(k) - rows.size())
+          rows.push_back(i);
       }
       ASSERT_EQ(rows.size(), static_cast<size_t>(k));
       ASSERT_TRUE(store->compact(seq, keep_one(0, 0, rows), serial).ok());
@@ -207,7 +208,8 @@ TEST(StoreCompact, RefusesABadPlanWhole) {
   auto store = make_store(kSmall, 20);
   const SequenceId seq = store->create_sequence();
   ASSERT_TRUE(store->reserve(seq, 0, 1, 20).ok());
-  for (int head = 0; head < 3; ++head) append_run(*store, seq, 0, head, 0, 20);
+  for (int head = 0; head < 3; ++head)
+    append_run(*store, seq, 0, head, 0, 20);
   SerialExecutor serial;
   const KeepList good{.layer = 0, .head = 0, .rows = {1, 2}};
   const std::vector<std::pair<KeepList, std::string>> bad = {
@@ -224,7 +226,8 @@ TEST(StoreCompact, RefusesABadPlanWhole) {
     ASSERT_FALSE(status.ok()) << words;
     EXPECT_EQ(status.error().code, ErrorCode::failed);
     EXPECT_THAT(status.error().message, HasSubstr(words));
-    for (int head = 0; head < 3; ++head) EXPECT_TRUE(holds_ids(*store, seq, 0, head, run_of_ids(0, 20)));
+    for (int head = 0; head < 3; ++head)
+      EXPECT_TRUE(holds_ids(*store, seq, 0, head, run_of_ids(0, 20)));
   }
   EXPECT_EQ(store->stats().evicted_rows, 0);
 }
@@ -256,7 +259,8 @@ TEST(StoreFork, CompactionThatCannotCopyChangesNothing) {
   auto store = make_store(kSmall, 6);
   const SequenceId seq = store->create_sequence();
   ASSERT_TRUE(store->reserve(seq, 0, 1, 30).ok());
-  for (int head = 0; head < 3; ++head) append_run(*store, seq, 0, head, 0, 30);
+  for (int head = 0; head < 3; ++head)
+    append_run(*store, seq, 0, head, 0, 30);
   const SequenceId fork = store->fork_sequence(seq);
   SerialExecutor serial;
   const Status status = store->compact(fork, keep_one(0, 1, {5}), serial);
@@ -280,7 +284,8 @@ TEST(StoreFork, ReserveCopiesOnlyAPartlyFilledTail) {
   ASSERT_TRUE(store->reserve(fork, 0, 1, 1).ok());  // head 0 copies its tail, heads 1 and 2 take a block each
   EXPECT_EQ(store->stats().free_blocks, 3);
   EXPECT_EQ(store->view(seq, 0, 0).block_ids[0], store->view(fork, 0, 0).block_ids[0]);
-  for (int head = 0; head < 3; ++head) append_run(*store, fork, 0, head, 50, 1);
+  for (int head = 0; head < 3; ++head)
+    append_run(*store, fork, 0, head, 50, 1);
   append_run(*store, seq, 0, 0, 20, 1);  // the parent is sole owner of its tail again
   EXPECT_TRUE(holds_ids(*store, seq, 0, 0, run_of_ids(0, 21)));
   auto ids = run_of_ids(0, 20);
@@ -343,7 +348,8 @@ TEST(StoreThreads, HeadsAreAppendedAndViewedAndCompactedAtOnce) {
     KeepPlan plan;
     for (int i = 0; i < 16; ++i) {
       KeepList keep{.layer = i / 4, .head = i % 4, .rows = {}};
-      for (int32_t row = i % 3; row < store->n_rows(seq, i / 4, i % 4); row += 2) keep.rows.push_back(row);
+      for (int32_t row = i % 3; row < store->n_rows(seq, i / 4, i % 4); row += 2)
+        keep.rows.push_back(row);
       plan.heads.push_back(keep);
     }
     ASSERT_TRUE(store->compact(seq, plan, executor).ok());
@@ -362,8 +368,10 @@ double round_robin_sequential(double slack, int n_rows) {
   auto store = make_store(shape, static_cast<int64_t>(static_cast<double>(tight) * slack));
   const SequenceId seq = store->create_sequence();
   for (int step = 0; step < n_rows; ++step) {
-    if (!store->reserve(seq, 0, 30, 1).ok()) return -1;
-    for (int head = 0; head < 90; ++head) append_run(*store, seq, head / 3, head % 3, step, 1);
+    if (!store->reserve(seq, 0, 30, 1).ok())
+      return -1;
+    for (int head = 0; head < 90; ++head)
+      append_run(*store, seq, head / 3, head % 3, step, 1);
   }
   return store->check_invariants().empty() ? store->stats().sequential : -1;
 }

@@ -22,7 +22,8 @@ inline float value_of(uint32_t id, int d, uint32_t salt) {
 inline std::vector<float> make_rows(std::span<const uint32_t> ids, int head_dim, uint32_t salt) {
   std::vector<float> rows;
   for (const uint32_t id : ids) {
-    for (int d = 0; d < head_dim; ++d) rows.push_back(value_of(id, d, salt));
+    for (int d = 0; d < head_dim; ++d)
+      rows.push_back(value_of(id, d, salt));
   }
   return rows;
 }
@@ -54,11 +55,13 @@ inline void append_run(Store& store, SequenceId seq, int layer, int head, int32_
 // Do the stored rows of the head hold exactly these ids, K and V?
 inline bool holds_ids(const Store& store, SequenceId seq, int layer, int head, std::span<const uint32_t> ids) {
   const KvHeadView view = store.view(seq, layer, head);
-  if (view.n_rows != static_cast<int32_t>(ids.size())) return false;
+  if (view.n_rows != static_cast<int32_t>(ids.size()))
+    return false;
   const size_t n_floats = ids.size() * static_cast<size_t>(view.head_dim);
   std::vector<float> k(n_floats);
   std::vector<float> v(n_floats);
-  if (view.n_rows > 0) read_rows(view, 0, view.n_rows, k.data(), v.data());
+  if (view.n_rows > 0)
+    read_rows(view, 0, view.n_rows, k.data(), v.data());
   return k == make_rows(ids, view.head_dim, kSaltK) && v == make_rows(ids, view.head_dim, kSaltV);
 }
 

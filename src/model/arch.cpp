@@ -12,7 +12,8 @@ namespace {
 std::string number(double value) {
   std::string text = std::to_string(value);
   text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.')) text.pop_back();
+  if (text.ends_with('.'))
+    text.pop_back();
   return text;
 }
 
@@ -25,7 +26,8 @@ std::string file_stem(const std::string& path) {
 }  // namespace
 
 int KeyReader::integer(std::string_view key, const Result<uint32_t>& read, int64_t min, int64_t max) {
-  if (error_) return static_cast<int>(min);
+  if (error_)
+    return static_cast<int>(min);
   if (!read) {
     error_ = read.error();
     return static_cast<int>(min);
@@ -38,13 +40,15 @@ int KeyReader::integer(std::string_view key, const Result<uint32_t>& read, int64
 }
 
 float KeyReader::real(std::string_view key, const Result<float>& read, float min, float max) {
-  if (error_) return min;
+  if (error_)
+    return min;
   if (!read) {
     error_ = read.error();
     return min;
   }
   if (!(*read >= min && *read <= max)) {
-    refuse(key, number(static_cast<double>(*read)), number(static_cast<double>(min)) + ".." + number(static_cast<double>(max)));
+    refuse(key, number(static_cast<double>(*read)),
+           number(static_cast<double>(min)) + ".." + number(static_cast<double>(max)));
     return min;
   }
   return *read;
@@ -55,7 +59,8 @@ int KeyReader::required(std::string_view key, int64_t min, int64_t max) {
 }
 
 int KeyReader::optional(std::string_view key, int64_t fallback, int64_t min, int64_t max) {
-  if (!has(key)) return static_cast<int>(fallback);
+  if (!has(key))
+    return static_cast<int>(fallback);
   return required(key, min, max);
 }
 
@@ -64,31 +69,40 @@ float KeyReader::required_f32(std::string_view key, float min, float max) {
 }
 
 float KeyReader::optional_f32(std::string_view key, float fallback, float min, float max) {
-  if (!has(key)) return fallback;
+  if (!has(key))
+    return fallback;
   return required_f32(key, min, max);
 }
 
 std::string KeyReader::optional_string(std::string_view key, std::string fallback) {
   Result<std::string> read = file_.get_string_or(prefix_ + std::string(key), fallback);
-  if (read) return *read;
-  if (!error_) error_ = read.error();
+  if (read)
+    return *read;
+  if (!error_)
+    error_ = read.error();
   return fallback;
 }
 
 void KeyReader::refuse(std::string_view key, const std::string& found, const std::string& allowed) {
-  if (error_) return;
-  error_ = Error{ErrorCode::model_unreadable, file_.path() + ": key '" + prefix_ + std::string(key) + "': found " + found + ", allowed " + allowed};
+  if (error_)
+    return;
+  error_ = Error{ErrorCode::model_unreadable,
+                 file_.path() + ": key '" + prefix_ + std::string(key) + "': found " + found + ", allowed " + allowed};
 }
 
 tensor::Tensor TensorReader::matrix(const std::string& name, int64_t n_in, int64_t n_out) {
   const Result<const tensor::TensorInfo*> info = file_.require(name, {n_in, n_out});
   used_.insert(name);
   if (!info) {
-    if (!error_) error_ = info.error();
+    if (!error_)
+      error_ = info.error();
     return nullptr;
   }
   if (!tensor::can_multiply((*info)->type)) {
-    if (!error_) error_ = Error{ErrorCode::model_unreadable, file_.path() + ": tensor '" + name + "': found type " + tensor::type_name((*info)->type) + ", allowed are types ggml multiplies by"};
+    if (!error_)
+      error_ = Error{ErrorCode::model_unreadable, file_.path() + ": tensor '" + name + "': found type " +
+                                                      tensor::type_name((*info)->type) +
+                                                      ", allowed are types ggml multiplies by"};
     return nullptr;
   }
   return weights_.find(name);
@@ -98,21 +112,28 @@ tensor::Tensor TensorReader::vector(const std::string& name, int64_t n) {
   const Result<const tensor::TensorInfo*> info = file_.require(name, {n});
   used_.insert(name);
   if (!info) {
-    if (!error_) error_ = info.error();
+    if (!error_)
+      error_ = info.error();
     return nullptr;
   }
   if (!tensor::is_f32((*info)->type)) {
-    if (!error_) error_ = Error{ErrorCode::model_unreadable, file_.path() + ": tensor '" + name + "': found type " + tensor::type_name((*info)->type) + ", allowed f32"};
+    if (!error_)
+      error_ = Error{ErrorCode::model_unreadable, file_.path() + ": tensor '" + name + "': found type " +
+                                                      tensor::type_name((*info)->type) + ", allowed f32"};
     return nullptr;
   }
   return weights_.find(name);
 }
 
 Status TensorReader::finish() const {
-  if (error_) return *error_;
+  if (error_)
+    return *error_;
   for (const tensor::TensorInfo& info : file_.tensors()) {
-    if (used_.contains(info.name)) continue;
-    return Error{ErrorCode::model_unreadable, file_.path() + ": tensor '" + info.name + "': found, but this architecture does not use it (a variant that is not supported)"};
+    if (used_.contains(info.name))
+      continue;
+    return Error{ErrorCode::model_unreadable,
+                 file_.path() + ": tensor '" + info.name +
+                     "': found, but this architecture does not use it (a variant that is not supported)"};
   }
   return {};
 }
@@ -150,9 +171,11 @@ void describe(const tensor::GgufFile& file, HyperParams& hyper) {
   for (const tensor::TensorInfo& info : file.tensors()) {
     hyper.n_params += info.ne[0] * info.ne[1] * info.ne[2] * info.ne[3];
     hyper.weight_bytes += info.n_bytes;
-    if (info.n_dims == 2) bytes_of_type[tensor::type_name(info.type)] += info.n_bytes;
+    if (info.n_dims == 2)
+      bytes_of_type[tensor::type_name(info.type)] += info.n_bytes;
   }
-  const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::max_element(bytes_of_type.begin(), bytes_of_type.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
   hyper.weight_type = most == bytes_of_type.end() ? "f32" : most->first;
 }
 

@@ -1,4 +1,5 @@
-// What a file of archs/ defines and what helps it to: one function load_NAME, found by the build through the file's name.
+// What a file of archs/ defines and what helps it to: one function load_NAME, found by the build through the file's
+// name.
 #pragma once
 
 #include <memory>
@@ -28,11 +29,12 @@ struct ArchEntry {
 };
 std::span<const ArchEntry> arch_list();  // sorted by name
 
-// Reads the keys of one architecture ("llama.block_count" for key "block_count") and remembers the first error, so that a loader
-// reads all it needs in a row and asks once.
+// Reads the keys of one architecture ("llama.block_count" for key "block_count") and remembers the first error, so that
+// a loader reads all it needs in a row and asks once.
 class KeyReader {
  public:
-  KeyReader(const tensor::GgufFile& file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
+  KeyReader(const tensor::GgufFile& file, std::string architecture)
+      : file_(file), prefix_(std::move(architecture) + ".") {}
 
   int required(std::string_view key, int64_t min, int64_t max);
   int optional(std::string_view key, int64_t fallback, int64_t min, int64_t max);
@@ -57,12 +59,16 @@ class TensorReader {
  public:
   TensorReader(const tensor::GgufFile& file, const tensor::Weights& weights) : file_(file), weights_(weights) {}
 
-  tensor::Tensor matrix(const std::string& name, int64_t n_in, int64_t n_out);  // ne {n_in, n_out}, any type that multiplies
+  tensor::Tensor matrix(const std::string& name, int64_t n_in, int64_t n_out);  // ne {n_in, n_out}, any type that
+                                                                                // multiplies
   tensor::Tensor vector(const std::string& name, int64_t n);                    // f32 [n]
-  tensor::Tensor optional_matrix(const std::string& name, int64_t n_in, int64_t n_out) { return has(name) ? matrix(name, n_in, n_out) : nullptr; }
+  tensor::Tensor optional_matrix(const std::string& name, int64_t n_in, int64_t n_out) {
+    return has(name) ? matrix(name, n_in, n_out) : nullptr;
+  }
   tensor::Tensor optional_vector(const std::string& name, int64_t n) { return has(name) ? vector(name, n) : nullptr; }
   bool has(const std::string& name) const { return file_.find(name) != nullptr; }
-  // An error when anything was wrong, or when the file holds a tensor that nothing asked for: it would change the result.
+  // An error when anything was wrong, or when the file holds a tensor that nothing asked for: it would change the
+  // result.
   Status finish() const;
 
  private:
@@ -72,7 +78,8 @@ class TensorReader {
   std::optional<Error> error_;
 };
 
-// rope.scaling.* as libllama reads them: none, linear, yarn; others are refused by name. `n_dims`: rotated dimensions of a head.
+// rope.scaling.* as libllama reads them: none, linear, yarn; others are refused by name. `n_dims`: rotated dimensions
+// of a head.
 tensor::RopeParams read_rope(KeyReader& keys, int n_dims, int n_ctx_train);
 
 // general.name, size and type of the weights: what is the same for all architectures.

@@ -28,7 +28,7 @@ struct HyperParams {
   tensor::RopeParams rope;
   int64_t n_params = 0;
   int64_t weight_bytes = 0;
-  std::string weight_type;    // most common type of the 2-D weights, e.g. "q4_1"
+  std::string weight_type;  // most common type of the 2-D weights, e.g. "q4_1"
   int group() const { return n_heads / n_kv_heads; }
 };
 
@@ -41,10 +41,10 @@ class Model {
 
   // ids i32 [n] -> f32 [n, n_embd]
   virtual tensor::Tensor embed(tensor::Graph& graph, tensor::Tensor ids) const = 0;
-  // x f32 [n, n_embd], positions i32 [n] -> x after layer `layer`. `rows_out` > 0: only the last rows_out rows are needed after
-  // attention (the last layer of a prompt), the result is then [rows_out, n_embd].
-  virtual tensor::Tensor layer(tensor::Graph& graph, int layer, tensor::Tensor x, tensor::Tensor positions, int64_t rows_out,
-                               attention::AttentionPort& port) const = 0;
+  // x f32 [n, n_embd], positions i32 [n] -> x after layer `layer`. `rows_out` > 0: only the last rows_out rows are
+  // needed after attention (the last layer of a prompt), the result is then [rows_out, n_embd].
+  virtual tensor::Tensor layer(tensor::Graph& graph, int layer, tensor::Tensor x, tensor::Tensor positions,
+                               int64_t rows_out, attention::AttentionPort& port) const = 0;
   // x f32 [n, n_embd] -> logits f32 [n, n_vocab]
   virtual tensor::Tensor head(tensor::Graph& graph, tensor::Tensor x) const = 0;
 
@@ -60,7 +60,8 @@ struct LoadOptions {
 };
 
 // Reads the file, finds the architecture, checks all it needs. Errors: model_unreadable, one line naming key or tensor.
-Result<std::unique_ptr<Model>> load_model(tensor::Compute& compute, const std::string& path, const LoadOptions& options);
+Result<std::unique_ptr<Model>> load_model(tensor::Compute& compute, const std::string& path,
+                                          const LoadOptions& options);
 // Architectures in archs/ (generated from the folder's listing).
 std::vector<std::string> known_architectures();
 

@@ -14,12 +14,15 @@ namespace kedge::model {
 class NaiveAttention final : public attention::AttentionPort {
  public:
   explicit NaiveAttention(const HyperParams& hyper) : hyper_(hyper), layers_(static_cast<size_t>(hyper.n_layers)) {
-    for (LayerState& layer : layers_) layer.hyper = &hyper_;
+    for (LayerState& layer : layers_)
+      layer.hyper = &hyper_;
   }
 
-  tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v, tensor::Tensor /*x_normed*/) override {
+  tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
+                        tensor::Tensor /*x_normed*/) override {
     const tensor::Tensor inputs[] = {q, k, v};
-    return graph.custom(inputs, tensor::n_rows(q), tensor::n_cols(q), attend_layer, &layers_[static_cast<size_t>(layer)]);
+    return graph.custom(inputs, tensor::n_rows(q), tensor::n_cols(q), attend_layer,
+                        &layers_[static_cast<size_t>(layer)]);
   }
   size_t n_rows() const { return layers_[0].k.size() / static_cast<size_t>(hyper_.n_kv_heads * hyper_.head_dim); }
 
@@ -30,7 +33,8 @@ class NaiveAttention final : public attention::AttentionPort {
   };
 
   static void attend_layer(ggml_tensor* dst, int ith, int /*nth*/, void* user) {
-    if (ith != 0) return;
+    if (ith != 0)
+      return;
     auto& state = *static_cast<LayerState*>(user);
     const HyperParams& h = *state.hyper;
     const int d = h.head_dim;
@@ -51,14 +55,20 @@ class NaiveAttention final : public attention::AttentionPort {
         const int64_t kv_offset = int64_t{head / h.group()} * d;
         weight.assign(static_cast<size_t>(n_visible), 0.0);
         for (int64_t i = 0; i < n_visible; ++i) {
-          for (int e = 0; e < d; ++e) weight[static_cast<size_t>(i)] += static_cast<double>(query[e]) * static_cast<double>(state.k[static_cast<size_t>(i * n_kv + kv_offset + e)]);
+          for (int e = 0; e < d; ++e)
+            weight[static_cast<size_t>(i)] +=
+                static_cast<double>(query[e]) *
+                static_cast<double>(state.k[static_cast<size_t>(i * n_kv + kv_offset + e)]);
         }
         const double top = *std::max_element(weight.begin(), weight.end());
         double sum = 0;
-        for (double& w : weight) sum += w = std::exp((w - top) * static_cast<double>(h.attention_scale));
+        for (double& w : weight)
+          sum += w = std::exp((w - top) * static_cast<double>(h.attention_scale));
         for (int e = 0; e < d; ++e) {
           double total = 0;
-          for (int64_t i = 0; i < n_visible; ++i) total += weight[static_cast<size_t>(i)] * static_cast<double>(state.v[static_cast<size_t>(i * n_kv + kv_offset + e)]);
+          for (int64_t i = 0; i < n_visible; ++i)
+            total += weight[static_cast<size_t>(i)] *
+                     static_cast<double>(state.v[static_cast<size_t>(i * n_kv + kv_offset + e)]);
           y[e] = static_cast<float>(total / sum);
         }
       }

@@ -37,7 +37,8 @@ class Tokenizer {
     std::string content;
   };
   // `name`: a template libllama knows, or empty for the model's own. Error usage: names the template's first line.
-  Result<std::string> apply_chat_template(std::span<const Message> messages, bool add_assistant, const std::string& name) const;
+  Result<std::string> apply_chat_template(std::span<const Message> messages, bool add_assistant,
+                                          const std::string& name) const;
 
  private:
   Tokenizer();

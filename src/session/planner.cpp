@@ -104,7 +104,8 @@ struct Planner {
   }
 
   int chunk_for(int64_t total) const {
-    int64_t chunk = (total / kChunkShare / heads() - 1) * kBlockRows;
+    const int64_t spare = total - layers() * heads() * least_blocks_per_head();
+    int64_t chunk = (std::min(total / kChunkShare, spare) / heads() - 1) * kBlockRows;
     chunk = std::clamp<int64_t>(chunk, kBlockRows, request.n_batch);
     return static_cast<int>(chunk >= 64 ? chunk / 64 * 64 : chunk / kBlockRows * kBlockRows);
   }

@@ -10,13 +10,14 @@
 namespace kedge::tensor {
 namespace {
 
-// The CPUs of the process as they were before any Compute pinned a thread. Pinning narrows the mask of the calling thread, and
-// threads started later inherit it: read again, the mask would shrink to one CPU.
+// The CPUs of the process as they were before any Compute pinned a thread. Pinning narrows the mask of the calling
+// thread, and threads started later inherit it: read again, the mask would shrink to one CPU.
 const cpu_set_t& process_cpus() {
   static const cpu_set_t cpus = [] {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) == 0) CPU_SET(0, &set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) == 0)
+      CPU_SET(0, &set);
     return set;
   }();
   return cpus;
@@ -25,7 +26,8 @@ const cpu_set_t& process_cpus() {
 std::vector<int> cpu_list(const cpu_set_t& set) {
   std::vector<int> cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE && cpu < GGML_MAX_N_THREADS; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    if (CPU_ISSET(cpu, &set))
+      cpus.push_back(cpu);
   }
   return cpus;
 }
@@ -40,10 +42,12 @@ thread_local uint64_t t_pinned_by = 0;
 ggml_threadpool_t new_threads(int n_threads, bool pin, const std::vector<int>& cpus) {
   ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
   if (pin) {
-    for (int i = 0; i < n_threads; ++i) params.cpumask[cpus[static_cast<size_t>(i)]] = true;
+    for (int i = 0; i < n_threads; ++i)
+      params.cpumask[cpus[static_cast<size_t>(i)]] = true;
   }
   params.strict_cpu = pin;
-  // Polling makes a launch cost half a microsecond. Threads that share a CPU would spin against each other: then they sleep.
+  // Polling makes a launch cost half a microsecond. Threads that share a CPU would spin against each other: then they
+  // sleep.
   params.poll = n_threads <= static_cast<int>(cpus.size()) ? 50 : 0;
   return ggml_threadpool_new(&params);
 }
@@ -53,7 +57,8 @@ void build_launch(Compute::Impl& impl) {
   impl.launch_context.reset(ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = true}));
   ggml_context* context = impl.launch_context.get();
   impl.launch_graph = ggml_new_graph_custom(context, 8, false);
-  ggml_tensor* node = ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, call_launch, GGML_N_TASKS_MAX, &impl);
+  ggml_tensor* node =
+      ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, call_launch, GGML_N_TASKS_MAX, &impl);
   node->data = &impl.launch_result;
   ggml_build_forward_expand(impl.launch_graph, node);
   impl.launch_plan = impl.plan(impl.launch_graph);
@@ -64,8 +69,10 @@ void build_launch(Compute::Impl& impl) {
 Compute::Impl::~Impl() {
   launch_context.reset();
   spare_scratch.clear();
-  if (backend != nullptr) ggml_backend_free(backend);
-  if (threads != nullptr) ggml_threadpool_free(threads);
+  if (backend != nullptr)
+    ggml_backend_free(backend);
+  if (threads != nullptr)
+    ggml_threadpool_free(threads);
   if (pinned && t_pinned_by == id) {
     sched_setaffinity(0, sizeof(cpu_set_t), &process_cpus());
     t_pinned_by = 0;
@@ -73,14 +80,16 @@ Compute::Impl::~Impl() {
 }
 
 void Compute::Impl::pin_caller() {
-  if (!pinned || t_pinned_by == id) return;
+  if (!pinned || t_pinned_by == id)
+    return;
   sched_setaffinity(0, sizeof(cpu_set_t), &caller_cpu);  // a refusal costs speed, nothing else
   t_pinned_by = id;
 }
 
 ggml_cplan Compute::Impl::plan(ggml_cgraph* graph) {
   ggml_cplan result = ggml_graph_plan(graph, n_threads, threads);
-  if (result.work_size > work.size()) work.resize(result.work_size);
+  if (result.work_size > work.size())
+    work.resize(result.work_size);
   return result;
 }
 
@@ -91,7 +100,8 @@ void Compute::Impl::compute(ggml_cgraph* graph, ggml_cplan& graph_plan) {
 }
 
 GallocrPtr Compute::Impl::take_scratch() {
-  if (spare_scratch.empty()) return GallocrPtr(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
+  if (spare_scratch.empty())
+    return GallocrPtr(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
   GallocrPtr scratch = std::move(spare_scratch.back());
   spare_scratch.pop_back();
   return scratch;
@@ -104,8 +114,9 @@ Result<std::unique_ptr<Compute>> Compute::create(const ComputeOptions& options) 
   silence_ggml();
   const std::vector<int> cpus = cpu_list(process_cpus());
   if (options.n_threads < 0 || options.n_threads > GGML_MAX_N_THREADS) {
-    return Error{ErrorCode::usage, "threads: found " + std::to_string(options.n_threads) + ", allowed 0.." + std::to_string(GGML_MAX_N_THREADS) + " (0: all " +
-                                       std::to_string(cpus.size()) + " CPUs)"};
+    return Error{ErrorCode::usage, "threads: found " + std::to_string(options.n_threads) + ", allowed 0.." +
+                                       std::to_string(GGML_MAX_N_THREADS) + " (0: all " + std::to_string(cpus.size()) +
+                                       " CPUs)"};
   }
   static std::atomic<uint64_t> next_id{1};
   std::unique_ptr<Compute> compute(new Compute());
@@ -121,13 +132,15 @@ Result<std::unique_ptr<Compute>> Compute::create(const ComputeOptions& options) 
   }
   impl.threads = new_threads(impl.n_threads, impl.pinned, cpus);
   impl.backend = ggml_backend_cpu_init();
-  if (impl.threads == nullptr || impl.backend == nullptr) return Error{ErrorCode::failed, "threads: ggml could not start them"};
+  if (impl.threads == nullptr || impl.backend == nullptr)
+    return Error{ErrorCode::failed, "threads: ggml could not start them"};
   ggml_backend_cpu_set_n_threads(impl.backend, impl.n_threads);
   ggml_backend_cpu_set_threadpool(impl.backend, impl.threads);
   CPU_ZERO(&impl.caller_cpu);
   CPU_SET(cpus.front(), &impl.caller_cpu);
   if (impl.pinned) {
-    // ggml gives CPUs in mask order to its workers 1, 2, ... and the last to worker 0, the thread that created the pool.
+    // ggml gives CPUs in mask order to its workers 1, 2, ... and the last to worker 0, the thread that created the
+    // pool.
     CPU_ZERO(&impl.caller_cpu);
     CPU_SET(cpus[static_cast<size_t>(impl.n_threads - 1)], &impl.caller_cpu);
     t_pinned_by = impl.id;  // ggml has just pinned the thread that created the pool

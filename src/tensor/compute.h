@@ -28,9 +28,10 @@ struct ComputeOptions {
   bool pin = true;    // thread i on the i-th CPU of the process's affinity mask, strictly
 };
 
-// Owns the ggml CPU backend and its thread pool. The calling thread is thread 0 of every run and is pinned too, on its first
-// run; the destructor gives the thread that calls it the process's CPUs back. One run at a time: not for two threads at once.
-// Must outlive its Weights and Graphs. Also the Executor of everything else (one-node graphs: ~0.5 us a launch).
+// Owns the ggml CPU backend and its thread pool. The calling thread is thread 0 of every run and is pinned too, on its
+// first run; the destructor gives the thread that calls it the process's CPUs back. One run at a time: not for two
+// threads at once. Must outlive its Weights and Graphs. Also the Executor of everything else (one-node graphs: ~0.5 us
+// a launch).
 class Compute final : public Executor {
  public:
   static Result<std::unique_ptr<Compute>> create(const ComputeOptions& options);
@@ -49,20 +50,22 @@ class Compute final : public Executor {
 };
 
 // How matrix products of a prompt (more than kMinPromptRows rows) read their weights.
-//   native: as stored (or as repacked at load by an extra buffer type of this CPU, e.g. AMX or 8x8 blocks)
-//   f32, bf16: dequantised inside the graph, one layer at a time, into scratch
+//   native: as stored (or as repacked at load by an extra buffer type of this CPU, e.g. 8x8 blocks; never AMX, see
+//   weights.cpp) f32, bf16: dequantised inside the graph, one layer at a time, into scratch
 enum class PromptWeights { automatic, native, f32, bf16 };
 inline constexpr int kMinPromptRows = 32;
 
 // Weights of one model: mapped tensors, and repacked copies where the CPU backend has a faster form of them.
 class Weights {
  public:
-  // Creates a Tensor over the mapping for every tensor of the file. `repack`: also make the CPU's own layout of 2-D matmul weights.
-  static Result<std::unique_ptr<Weights>> create(Compute& compute, const GgufFile& file, PromptWeights prompt_weights, bool repack);
+  // Creates a Tensor over the mapping for every tensor of the file. `repack`: also make the CPU's own layout of 2-D
+  // matmul weights.
+  static Result<std::unique_ptr<Weights>> create(Compute& compute, const GgufFile& file, PromptWeights prompt_weights,
+                                                 bool repack);
   ~Weights();
-  Tensor find(std::string_view name) const;    // mapped; nullptr when absent
-  Tensor repacked(Tensor mapped) const;        // the repacked form, or `mapped` itself
-  PromptWeights prompt_weights() const;        // automatic resolved: AMX int8 -> native, AVX512-BF16 -> bf16, else f32
+  Tensor find(std::string_view name) const;  // mapped; nullptr when absent
+  Tensor repacked(Tensor mapped) const;      // the repacked form, or `mapped` itself
+  PromptWeights prompt_weights() const;      // automatic resolved: AMD with AVX512-BF16 -> bf16, else f32
   int64_t repacked_bytes() const;
   int64_t n_tensors() const;
 
@@ -74,7 +77,7 @@ class Weights {
 
 struct RopeParams {
   int n_dims = 0;
-  bool neox = false;           // pairs (i, i + n/2) instead of (2i, 2i+1)
+  bool neox = false;  // pairs (i, i + n/2) instead of (2i, 2i+1)
   float freq_base = 10000.0F;
   float freq_scale = 1.0F;
   float ext_factor = 0.0F;
@@ -102,24 +105,27 @@ class Graph {
   Tensor input_f32(int64_t rows, int64_t cols);  // f32 [rows, cols]
   Tensor input_i32(int64_t n);                   // i32 [n]
 
-  Tensor get_rows(Tensor table, Tensor ids);                    // [n, cols] f32, dequantised
-  Tensor matmul(Tensor weight, Tensor x);                       // weight [out, in], x [n, in] -> [n, out]; native/f32/bf16 by n and PromptWeights
-  Tensor add(Tensor a, Tensor b);                               // b broadcast over rows
+  Tensor get_rows(Tensor table, Tensor ids);  // [n, cols] f32, dequantised
+  Tensor matmul(Tensor weight, Tensor x);     // weight [out, in], x [n, in] -> [n, out]; native/f32/bf16 by n and
+                                              // PromptWeights
+  Tensor add(Tensor a, Tensor b);             // b broadcast over rows
   Tensor mul(Tensor a, Tensor b);
   Tensor scale(Tensor a, float s);
-  Tensor rms_norm(Tensor x, Tensor weight, float eps);          // weight may be nullptr
-  Tensor swiglu(Tensor gate, Tensor up);                        // silu(gate) * up
-  Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions, const RopeParams& params);  // x [n, n_heads * head_dim], same shape out
+  Tensor rms_norm(Tensor x, Tensor weight, float eps);  // weight may be nullptr
+  Tensor swiglu(Tensor gate, Tensor up);                // silu(gate) * up
+  Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions,
+              const RopeParams& params);                          // x [n, n_heads * head_dim], same shape out
   Tensor row_slice(Tensor x, int64_t first_row, int64_t n_rows);  // view
-  Tensor custom(std::span<const Tensor> inputs, int64_t rows, int64_t cols, CustomFn fn, void* user);  // f32 [rows, cols]
+  Tensor custom(std::span<const Tensor> inputs, int64_t rows, int64_t cols, CustomFn fn, void* user);  // f32 [rows,
+                                                                                                       // cols]
 
-  void output(Tensor t);                         // keeps t's memory readable after run()
-  Status finish();                               // allocates; call once, after the last op. Error: failed
+  void output(Tensor t);  // keeps t's memory readable after run()
+  Status finish();        // allocates; call once, after the last op. Error: failed
   void set(Tensor t, std::span<const float> values);
   void set(Tensor t, std::span<const int32_t> values);
   void run();
-  std::span<const float> read(Tensor t) const;   // valid until the next run()
-  std::span<float> data(Tensor t);               // an input's or output's memory, after finish()
+  std::span<const float> read(Tensor t) const;  // valid until the next run()
+  std::span<float> data(Tensor t);              // an input's or output's memory, after finish()
   int64_t scratch_bytes() const;
 
  private:

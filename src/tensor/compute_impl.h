@@ -32,14 +32,14 @@ using BufferPtr = std::unique_ptr<ggml_backend_buffer, BufferFree>;
 struct Compute::Impl {
   int n_threads = 1;
   bool pinned = false;
-  uint64_t id = 0;          // of this Compute, never reused; see pin_caller
-  cpu_set_t caller_cpu{};   // where thread 0, the caller, belongs
+  uint64_t id = 0;         // of this Compute, never reused; see pin_caller
+  cpu_set_t caller_cpu{};  // where thread 0, the caller, belongs
   ggml_backend_t backend = nullptr;
   ggml_threadpool_t threads = nullptr;
   std::vector<uint8_t> work;  // ggml's scratch of one running graph; graphs of one Compute never run at the same time
 
-  // Scratch of finished graphs, kept for the next: a prompt builds a graph per layer, and fresh pages from the kernel cost
-  // as much as a third of the layer's arithmetic.
+  // Scratch of finished graphs, kept for the next: a prompt builds a graph per layer, and fresh pages from the kernel
+  // cost as much as a third of the layer's arithmetic.
   std::vector<GallocrPtr> spare_scratch;
 
   // Executor::run is a graph of one custom node.

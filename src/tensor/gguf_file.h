@@ -19,7 +19,7 @@ namespace kedge::tensor {
 
 struct TensorInfo {
   std::string name;
-  int type = 0;                 // ggml_type
+  int type = 0;  // ggml_type
   int n_dims = 0;
   int64_t ne[4] = {1, 1, 1, 1};
   const std::byte* data = nullptr;  // in the mapping
@@ -39,10 +39,11 @@ class GgufFile {
   std::span<const std::byte> bytes() const;  // the whole file
 
   bool has(std::string_view key) const;
-  // Typed reads: missing key or another type is an error naming the key. *_or: default when missing, error on a wrong type.
+  // Typed reads: missing key or another type is an error naming the key. *_or: default when missing, error on a wrong
+  // type.
   Result<uint32_t> get_u32(std::string_view key) const;  // accepts any integer type whose value fits
   Result<uint32_t> get_u32_or(std::string_view key, uint32_t fallback) const;
-  Result<float> get_f32(std::string_view key) const;     // accepts f32 and f64, finite only
+  Result<float> get_f32(std::string_view key) const;  // accepts f32 and f64, finite only
   Result<float> get_f32_or(std::string_view key, float fallback) const;
   Result<bool> get_bool_or(std::string_view key, bool fallback) const;
   Result<std::string> get_string(std::string_view key) const;
@@ -51,12 +52,14 @@ class GgufFile {
 
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(std::string_view name) const;  // nullptr when absent
-  // The tensor, with the shape it must have ({0} as a size = any). Error names the tensor, what was found, what is allowed.
+  // The tensor, with the shape it must have ({0} as a size = any). Error names the tensor, what was found, what is
+  // allowed.
   Result<const TensorInfo*> require(std::string_view name, std::vector<int64_t> ne) const;
 
  private:
   GgufFile();
-  static Result<std::unique_ptr<GgufFile>> from_bytes(std::span<const std::byte> bytes, const std::string& name, bool mapped);
+  static Result<std::unique_ptr<GgufFile>> from_bytes(std::span<const std::byte> bytes, const std::string& name,
+                                                      bool mapped);
   Error missing(std::string_view key) const;
   Error wrong(std::string_view key, const std::string& allowed) const;
   struct Impl;

@@ -19,7 +19,8 @@ void dequantise_f32(ggml_tensor* dst, int ith, int nth, void* /*user*/) {
   const ggml_to_float_t to_float = ggml_get_type_traits(src->type)->to_float;
   const Share rows = share_of(src->ne[1], ith, nth);
   for (long r = rows.begin; r < rows.end; ++r) {
-    to_float(static_cast<const char*>(src->data) + r * src->nb[1], reinterpret_cast<float*>(static_cast<char*>(dst->data) + r * dst->nb[1]), src->ne[0]);
+    to_float(static_cast<const char*>(src->data) + r * src->nb[1],
+             reinterpret_cast<float*>(static_cast<char*>(dst->data) + r * dst->nb[1]), src->ne[0]);
   }
 }
 
@@ -32,7 +33,8 @@ void dequantise_bf16(ggml_tensor* dst, int ith, int nth, void* /*user*/) {
   row.resize(static_cast<size_t>(src->ne[0]));
   for (long r = rows.begin; r < rows.end; ++r) {
     to_float(static_cast<const char*>(src->data) + r * src->nb[1], row.data(), src->ne[0]);
-    ggml_cpu_fp32_to_bf16(row.data(), reinterpret_cast<ggml_bf16_t*>(static_cast<char*>(dst->data) + r * dst->nb[1]), src->ne[0]);
+    ggml_cpu_fp32_to_bf16(row.data(), reinterpret_cast<ggml_bf16_t*>(static_cast<char*>(dst->data) + r * dst->nb[1]),
+                          src->ne[0]);
   }
 }
 
@@ -59,7 +61,8 @@ struct Graph::Impl {
 
   Impl(Compute& c, const Weights& w) : compute(c), weights(w) {}
   ~Impl() {
-    if (scratch) compute.impl().spare_scratch.push_back(std::move(scratch));
+    if (scratch)
+      compute.impl().spare_scratch.push_back(std::move(scratch));
   }
 
   // Nodes join the graph when they are made, so they run in the order of the calls. It also keeps dequantised weights
@@ -72,8 +75,8 @@ struct Graph::Impl {
   }
   Tensor dequantised(Tensor weight, bool to_bf16) {
     ggml_tensor* args[] = {weight};
-    return add(ggml_custom_4d(context.get(), to_bf16 ? GGML_TYPE_BF16 : GGML_TYPE_F32, weight->ne[0], weight->ne[1], 1, 1, args, 1,
-                              to_bf16 ? dequantise_bf16 : dequantise_f32, GGML_N_TASKS_MAX, nullptr));
+    return add(ggml_custom_4d(context.get(), to_bf16 ? GGML_TYPE_BF16 : GGML_TYPE_F32, weight->ne[0], weight->ne[1], 1,
+                              1, args, 1, to_bf16 ? dequantise_bf16 : dequantise_f32, GGML_N_TASKS_MAX, nullptr));
   }
   Tensor weight_for(Tensor weight, int64_t n_rows);
 };
@@ -81,11 +84,13 @@ struct Graph::Impl {
 // How this product reads its weight: see PromptWeights.
 Tensor Graph::Impl::weight_for(Tensor weight, int64_t n_rows) {
   const PromptWeights mode = weights.prompt_weights();
-  const bool stored_is_best = weight->type == GGML_TYPE_F32 || (weight->type == GGML_TYPE_BF16 && mode == PromptWeights::bf16) ||
-                              (weight->type == GGML_TYPE_F16 && mode == PromptWeights::bf16);  // bf16 would lose three bits of f16
+  const bool stored_is_best =
+      weight->type == GGML_TYPE_F32 || (weight->type == GGML_TYPE_BF16 && mode == PromptWeights::bf16) ||
+      (weight->type == GGML_TYPE_F16 && mode == PromptWeights::bf16);  // bf16 would lose three bits of f16
   const bool convertible = ggml_get_type_traits(weight->type)->to_float != nullptr;
   const int64_t bytes = ggml_nelements(weight) * (mode == PromptWeights::bf16 ? 2 : 4);
-  if (n_rows < kMinPromptRows || mode == PromptWeights::native || stored_is_best || !convertible || bytes > kMaxDequantisedBytes) {
+  if (n_rows < kMinPromptRows || mode == PromptWeights::native || stored_is_best || !convertible ||
+      bytes > kMaxDequantisedBytes) {
     return weights.repacked(weight);
   }
   return dequantised(weight, mode == PromptWeights::bf16);
@@ -140,24 +145,29 @@ Tensor Graph::rope(Tensor x, int n_heads, int head_dim, Tensor positions, const 
   check(x->ne[0] == int64_t{n_heads} * head_dim, "rope: a row is not n_heads * head_dim long");
   ggml_context* context = impl_->context.get();
   Tensor heads = impl_->add(ggml_reshape_3d(context, x, head_dim, n_heads, x->ne[1]));
-  Tensor rotated = impl_->add(ggml_rope_ext(context, heads, positions, params.freq_factors, params.n_dims, params.neox ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL,
-                                            params.n_ctx_orig, params.freq_base, params.freq_scale, params.ext_factor, params.attn_factor, params.beta_fast, params.beta_slow));
+  Tensor rotated = impl_->add(ggml_rope_ext(context, heads, positions, params.freq_factors, params.n_dims,
+                                            params.neox ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL,
+                                            params.n_ctx_orig, params.freq_base, params.freq_scale, params.ext_factor,
+                                            params.attn_factor, params.beta_fast, params.beta_slow));
   return impl_->add(ggml_reshape_2d(context, rotated, x->ne[0], x->ne[1]));
 }
 
 Tensor Graph::row_slice(Tensor x, int64_t first_row, int64_t n_rows) {
   check(first_row >= 0 && n_rows > 0 && first_row + n_rows <= x->ne[1], "row_slice: rows outside the tensor");
-  return impl_->add(ggml_view_2d(impl_->context.get(), x, x->ne[0], n_rows, x->nb[1], static_cast<size_t>(first_row) * x->nb[1]));
+  return impl_->add(
+      ggml_view_2d(impl_->context.get(), x, x->ne[0], n_rows, x->nb[1], static_cast<size_t>(first_row) * x->nb[1]));
 }
 
 Tensor Graph::custom(std::span<const Tensor> inputs, int64_t rows, int64_t cols, CustomFn fn, void* user) {
   std::vector<Tensor> args(inputs.begin(), inputs.end());
-  return impl_->add(ggml_custom_4d(impl_->context.get(), GGML_TYPE_F32, cols, rows, 1, 1, args.data(), static_cast<int>(args.size()), fn, GGML_N_TASKS_MAX, user));
+  return impl_->add(ggml_custom_4d(impl_->context.get(), GGML_TYPE_F32, cols, rows, 1, 1, args.data(),
+                                   static_cast<int>(args.size()), fn, GGML_N_TASKS_MAX, user));
 }
 
 void Graph::output(Tensor t) {
   ggml_set_output(t);
-  if (t->view_src != nullptr) ggml_set_output(t->view_src);
+  if (t->view_src != nullptr)
+    ggml_set_output(t->view_src);
 }
 
 Status Graph::finish() {
@@ -172,12 +182,14 @@ Status Graph::finish() {
 }
 
 void Graph::set(Tensor t, std::span<const float> values) {
-  check(impl_->finished && t->type == GGML_TYPE_F32 && ggml_nelements(t) == static_cast<int64_t>(values.size()), "set: wrong type or size");
+  check(impl_->finished && t->type == GGML_TYPE_F32 && ggml_nelements(t) == static_cast<int64_t>(values.size()),
+        "set: wrong type or size");
   std::memcpy(t->data, values.data(), values.size_bytes());
 }
 
 void Graph::set(Tensor t, std::span<const int32_t> values) {
-  check(impl_->finished && t->type == GGML_TYPE_I32 && ggml_nelements(t) == static_cast<int64_t>(values.size()), "set: wrong type or size");
+  check(impl_->finished && t->type == GGML_TYPE_I32 && ggml_nelements(t) == static_cast<int64_t>(values.size()),
+        "set: wrong type or size");
   std::memcpy(t->data, values.data(), values.size_bytes());
 }
 
@@ -187,7 +199,8 @@ void Graph::run() {
 }
 
 std::span<const float> Graph::read(Tensor t) const {
-  check(impl_->finished && t->type == GGML_TYPE_F32 && ggml_is_contiguous(t), "read: not a contiguous f32 tensor of a finished graph");
+  check(impl_->finished && t->type == GGML_TYPE_F32 && ggml_is_contiguous(t),
+        "read: not a contiguous f32 tensor of a finished graph");
   return {static_cast<const float*>(t->data), static_cast<size_t>(ggml_nelements(t))};
 }
 
@@ -197,7 +210,8 @@ std::span<float> Graph::data(Tensor t) {
 }
 
 int64_t Graph::scratch_bytes() const {
-  if (!impl_->scratch) return 0;
+  if (!impl_->scratch)
+    return 0;
   return static_cast<int64_t>(ggml_gallocr_get_buffer_size(impl_->scratch.get(), 0) + impl_->plan.work_size);
 }
 

@@ -19,7 +19,9 @@ LastLine& last_line() {
   return line;
 }
 
-void log_callback(ggml_log_level level, const char* text, void* user) { keep_last_error(static_cast<int>(level), text, user); }
+void log_callback(ggml_log_level level, const char* text, void* user) {
+  keep_last_error(static_cast<int>(level), text, user);
+}
 
 }  // namespace
 
@@ -32,11 +34,13 @@ void silence_ggml() {
 }
 
 void keep_last_error(int level, const char* text, void* /*user*/) {
-  if (level != GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_ERROR) return;
+  if (level != GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_ERROR)
+    return;
   LastLine& line = last_line();
   const std::lock_guard lock(line.mutex);
   // The first error is the cause; what follows ("failed to load model") only repeats that there was one.
-  if (!line.text.empty()) return;
+  if (!line.text.empty())
+    return;
   line.text.assign(text, strcspn(text, "\n"));
 }
 

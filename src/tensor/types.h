@@ -7,7 +7,7 @@ namespace kedge::tensor {
 
 std::string type_name(int type);  // "f32", "q4_1", ...
 bool is_f32(int type);
-bool can_multiply(int type);      // the CPU backend multiplies matrices of this type with f32 rows
-bool can_get_rows(int type);      // rows of it can be read as f32
+bool can_multiply(int type);  // the CPU backend multiplies matrices of this type with f32 rows
+bool can_get_rows(int type);  // rows of it can be read as f32
 
 }  // namespace kedge::tensor

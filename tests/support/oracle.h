@@ -14,7 +14,7 @@ namespace kedge::test {
 struct OracleConfig {
   bool flash_attention = false;
   bool kv_f16 = false;  // else f32
-  int n_threads = 2;
+  int n_threads = 1;  // tiny models are slower on more
 };
 
 class Oracle {

@@ -1,5 +1,5 @@
-// The same number of rows for every kv head of a layer, as far as its protected rows and its length allow. Heads that have fewer
-// rows leave their share to the others.
+// The same number of rows for every kv head of a layer, as far as its protected rows and its length allow. Heads that
+// have fewer rows leave their share to the others.
 #include "eviction/compete.h"
 #include "eviction/policy.h"
 
@@ -24,7 +24,10 @@ std::unique_ptr<Allocator> make(const OptionValues&) { return std::make_unique<U
 }  // namespace
 
 Method allocator_uniform() {
-  return {.info = {.name = "uniform", .summary = "the same rows for every head of a layer", .source = "every fixed-budget method", .options = {}},
+  return {.info = {.name = "uniform",
+                   .summary = "the same rows for every head of a layer",
+                   .source = "every fixed-budget method",
+                   .options = {}},
           .make_allocator = make};
 }
 

@@ -1,5 +1,6 @@
-// After the prompt, between its chunks, and every n generated tokens. 64 is AnDPro's anchor refresh (128 was seen to be too long).
-#include "eviction/policy.h"
+// After the prompt, between its chunks, and every n generated tokens. 64 is AnDPro's anchor refresh (128 was seen to be
+// too long).
+#include "eviction/options.h"
 
 namespace kedge::eviction {
 namespace {
@@ -23,8 +24,7 @@ Method schedule_every() {
   return {.info = {.name = "every",
                    .summary = "after the prompt, between its chunks and every n generated tokens",
                    .source = "AnDPro's refresh of the anchor",
-                   .options = {{.name = "n", .kind = OptionInfo::Kind::integer, .fallback = "64", .min = 1, .max = 65536,
-                                .choices = {}, .help = "generated tokens between two evictions"}}},
+                   .options = {integer_option("n", "64", {1, 65536}, "generated tokens between two evictions")}},
           .make_schedule = make};
 }
 

@@ -1,13 +1,14 @@
 // AnDPro: anchor direction projection (NeurIPS 2025, OpenReview Tdl89SZItB).
 // Keep the rows whose weighted values point along the pre-eviction output y, the anchor:
 //   score[i] = sum over the window's queries t and the group's heads g of  a[t,g,i] * dot(y[t,g], v[i])
-// (the GQA form is ours: one list per kv head, the group's query heads stack their window rows). a is max-pooled along i per
-// query row before the projection; chunks of neighbouring rows compete by their sums; the heads of a layer share one top-k
-// (allocator `pooled`). Protected recent rows are separate from the window: 45 % of the budget against the paper's 32
-// rows lowered the KL divergence from .202 to .077 at 25 % kept on running text, and kept the passkey (6 of 6).
+// The GQA form is ours: one list per kv head, the group's query heads stack their window rows. a is max-pooled along i
+// per query row before the projection; chunks of rows compete by their sums; heads share one top-k (`pooled`).
+// Protected recent rows are not the window: 45 % of the budget against the paper's 32 rows lowered the KL divergence
+// from .202 to .077 at 25 % kept on running text, and kept the passkey (6 of 6).
 #include <algorithm>
 
 #include "base/check.h"
+#include "eviction/options.h"
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
@@ -32,9 +33,12 @@ class AndPro final : public WindowScorer {
     for_weight_batches(in, begin, end, [&](int t, int n, std::span<float> a) {
       const float* first = in.y + static_cast<size_t>(t) * query_floats;  // f32 [n * group][head_dim]
       std::vector<float> anchor(first, first + static_cast<size_t>(n) * query_floats);
-      if (anchor_ == Anchor::nonprotected) subtract_protected(in, a, anchor);
-      if (anchor_ == Anchor::window) anchor = window_mean(in, n);
-      for (size_t at = 0; at < a.size(); at += n_rows) max_pool(a.subspan(at, n_rows), pool_);
+      if (anchor_ == Anchor::nonprotected)
+        subtract_protected(in, a, anchor);
+      if (anchor_ == Anchor::window)
+        anchor = window_mean(in, n);
+      for (size_t at = 0; at < a.size(); at += n_rows)
+        max_pool(a.subspan(at, n_rows), pool_);
       in.kernels->anchor_scores(in.rows, a.data(), anchor.data(), n * in.group, sum.data());
     });
   }
@@ -48,13 +52,16 @@ class AndPro final : public WindowScorer {
     for (int32_t begin = 0; begin < in.rows.n_rows; begin += kBlockRows) {
       const int32_t end = std::min(begin + kBlockRows, in.rows.n_rows);
       const auto flags = in.is_protected.empty() ? in.is_protected : in.is_protected.subspan(begin, end - begin);
-      if (std::all_of(flags.begin(), flags.end(), [](uint8_t flag) { return flag == 0; })) continue;
+      if (std::all_of(flags.begin(), flags.end(), [](uint8_t flag) { return flag == 0; }))
+        continue;
       read_rows(in.rows, begin, end, nullptr, v.data());
       for (size_t r = 0; r < flags.size(); ++r) {
-        if (flags[r] == 0) continue;
+        if (flags[r] == 0)
+          continue;
         for (size_t m = 0; m < anchor.size() / dim; ++m) {
           const float weight = a[m * n_rows + static_cast<size_t>(begin) + r];
-          for (size_t j = 0; j < dim; ++j) anchor[m * dim + j] -= weight * v[r * dim + j];
+          for (size_t j = 0; j < dim; ++j)
+            anchor[m * dim + j] -= weight * v[r * dim + j];
         }
       }
     }
@@ -65,11 +72,14 @@ class AndPro final : public WindowScorer {
     const size_t query_floats = static_cast<size_t>(in.group) * static_cast<size_t>(in.rows.head_dim);
     std::vector<float> mean(query_floats, 0.0F);
     for (size_t t = 0; t < static_cast<size_t>(in.n_window); ++t) {
-      for (size_t j = 0; j < query_floats; ++j) mean[j] += in.y[t * query_floats + j];
+      for (size_t j = 0; j < query_floats; ++j)
+        mean[j] += in.y[t * query_floats + j];
     }
-    for (float& value : mean) value /= static_cast<float>(in.n_window);
+    for (float& value : mean)
+      value /= static_cast<float>(in.n_window);
     std::vector<float> repeated;
-    for (int t = 0; t < n; ++t) repeated.insert(repeated.end(), mean.begin(), mean.end());
+    for (int t = 0; t < n; ++t)
+      repeated.insert(repeated.end(), mean.begin(), mean.end());
     return repeated;
   }
 
@@ -88,21 +98,15 @@ std::unique_ptr<Scorer> make(const OptionValues& options) {
 }  // namespace
 
 Method scorer_andpro() {
-  using Kind = OptionInfo::Kind;
   return {.info = {.name = "andpro",
                    .summary = "anchor direction projection: attention times agreement with the head's own output",
                    .source = "AnDPro, NeurIPS 2025, OpenReview Tdl89SZItB",
-                   .options = {{.name = "window", .kind = Kind::integer, .fallback = "32", .min = 1, .max = 1024,
-                                .choices = {}, .help = "last queries that are observed"},
-                               {.name = "pool", .kind = Kind::integer, .fallback = "7", .min = 1, .max = 63, .choices = {},
-                                .help = "max-pool of each query's attention along the rows; 1: off", .must_be_odd = true},
-                               {.name = "chunk", .kind = Kind::integer, .fallback = "4", .min = 1, .max = 64,
-                                .choices = {}, .help = "neighbouring rows that are kept or dropped together"},
-                               {.name = "anchor", .kind = Kind::choice, .fallback = "full", .min = 0, .max = 0,
-                                .choices = {"full", "nonprotected", "window"},
-                                .help = "the output as it is, without the protected rows' share, or its window mean"},
-                               {.name = "floor", .kind = Kind::real, .fallback = "0", .min = 0, .max = 1, .choices = {},
-                                .help = "the same as the allocator's: pooled:floor", .to_allocator = true}}},
+                   .options = {integer_option("window", "32", {1, 1024}, "last queries that are observed"),
+                               odd_option("pool", "7", {1, 63}, "max-pool of attention along the rows; 1: off"),
+                               integer_option("chunk", "4", {1, 64}, "neighbouring rows kept or dropped together"),
+                               choice_option("anchor", {"full", "nonprotected", "window"},
+                                             "the output, without the protected rows' share, or its window mean"),
+                               for_allocator(real_option("floor", "0", {0, 1}, "the same as pooled:floor"))}},
           .default_allocator = "pooled",
           .default_schedule = "every:n=64",
           .default_sinks = "4",

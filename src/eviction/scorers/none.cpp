@@ -9,7 +9,9 @@ namespace {
 class None final : public Scorer {
  public:
   Needs needs() const override { return {}; }
-  void score(const HeadInput& in, std::span<float> score) const override { std::fill(score.begin(), score.begin() + in.rows.n_rows, 0.0F); }
+  void score(const HeadInput& in, std::span<float> score) const override {
+    std::fill(score.begin(), score.begin() + in.rows.n_rows, 0.0F);
+  }
 };
 
 std::unique_ptr<Scorer> make(const OptionValues&) { return std::make_unique<None>(); }

@@ -1,6 +1,4 @@
 // Control: only the most recent rows, no sinks. Shows what the sinks of `streaming` are worth.
-#include <algorithm>
-
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {

@@ -3,6 +3,7 @@
 // for rows before the window; the window's own rows are left out of the average and always kept.
 #include <algorithm>
 
+#include "eviction/options.h"
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
@@ -18,16 +19,19 @@ class SnapKv final : public WindowScorer {
   void add_queries(const HeadInput& in, int begin, int end, std::span<float> sum) const override {
     for_weight_batches(in, begin, end, [&](int, int, std::span<float> a) {
       for (size_t at = 0; at < a.size(); at += sum.size()) {
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += a[at + i];
+        for (size_t i = 0; i < sum.size(); ++i)
+          sum[i] += a[at + i];
       }
     });
   }
 
   void finish(const HeadInput& in, std::span<float> sum) const override {
     int32_t n_before = in.rows.n_rows;  // rows before the window's first query
-    while (n_before > 0 && in.rows.position(n_before - 1) >= in.query_positions[0]) --n_before;
+    while (n_before > 0 && in.rows.position(n_before - 1) >= in.query_positions[0])
+      --n_before;
     const std::span<float> before = sum.first(static_cast<size_t>(n_before));
-    for (float& value : before) value /= static_cast<float>(in.n_window * in.group);
+    for (float& value : before)
+      value /= static_cast<float>(in.n_window * in.group);
     is_average_ ? average_pool(before, pool_) : max_pool(before, pool_);
     // A mean of softmax weights is at most 1: the window's rows win whatever `recent` protects, the newest first.
     for (size_t i = before.size(); i < sum.size(); ++i) {
@@ -45,16 +49,12 @@ std::unique_ptr<Scorer> make(const OptionValues& options) { return std::make_uni
 }  // namespace
 
 Method scorer_snapkv() {
-  using Kind = OptionInfo::Kind;
   return {.info = {.name = "snapkv",
                    .summary = "mean attention of the last queries, pooled along the rows",
                    .source = "SnapKV, NeurIPS 2024, arXiv 2404.14469; pooling and averages as kvpress 0.5",
-                   .options = {{.name = "window", .kind = Kind::integer, .fallback = "32", .min = 1, .max = 1024,
-                                .choices = {}, .help = "last queries that are observed; their own rows are kept"},
-                               {.name = "pool", .kind = Kind::integer, .fallback = "5", .min = 1, .max = 63, .choices = {},
-                                .help = "pooling of the mean along the rows; 1: off", .must_be_odd = true},
-                               {.name = "pool_kind", .kind = Kind::choice, .fallback = "avg", .min = 0, .max = 0,
-                                .choices = {"avg", "max"}, .help = "avg as the paper, max as Ada-KV"}}},
+                   .options = {integer_option("window", "32", {1, 1024}, "last queries observed; their rows are kept"),
+                               odd_option("pool", "5", {1, 63}, "pooling of the mean along the rows; 1: off"),
+                               choice_option("pool_kind", {"avg", "max"}, "avg as the paper, max as Ada-KV")}},
           .default_allocator = "uniform",
           .default_schedule = "every:n=64",
           .default_sinks = "0",

@@ -1,6 +1,5 @@
-// StreamingLLM (ICLR 2024, arXiv 2309.17453): sinks and the most recent rows. Keys keep the rotation they were written with.
-#include <algorithm>
-
+// StreamingLLM (ICLR 2024, arXiv 2309.17453): sinks and the most recent rows. Keys keep the rotation they were written
+// with.
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {

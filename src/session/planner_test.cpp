@@ -1,0 +1,123 @@
+#include "session/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kedge::session {
+namespace {
+
+const kv::StoreShape kShape{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64};
+
+Budget budget_of(const std::string& text) {
+  Result<Budget> budget = parse_budget(text);
+  EXPECT_TRUE(budget.ok()) << text;
+  return budget.ok() ? *budget : Budget{};
+}
+
+Result<Plan> plan_for(const std::string& budget, const Request& request, const std::string& policy = "andpro") {
+  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+  EXPECT_TRUE(parsed.ok()) << policy;
+  return make_plan(kShape, budget_of(budget), *parsed, request);
+}
+
+int64_t blocks_of(const Plan& plan) { return plan.budget_bytes / kv::block_bytes_total(kShape); }
+
+// What the store holds at most while a plan is carried out: every layer at its target, one with the chunk's rows as well.
+int64_t worst_blocks(const Plan& plan) {
+  const int64_t chunk = working_blocks(kShape, plan.chunk_tokens);
+  const int64_t others = (kShape.n_layers - 1) * plan.between_chunks.blocks;
+  return others + chunk + (plan.layer_major ? 0 : plan.between_chunks.blocks);
+}
+
+TEST(Planner, BudgetThatHoldsEverythingEvictsNothing) {
+  for (const char* budget : {"100%", "unlimited", "64MiB", "1200tok"}) {
+    const Result<Plan> plan = plan_for(budget, {.prompt_tokens = 1000, .generated_tokens = 100, .n_ctx = 2048});
+    ASSERT_TRUE(plan.ok()) << budget;
+    EXPECT_FALSE(plan->evicts) << budget;
+    EXPECT_EQ(plan->chunk_tokens, 2048) << budget;
+    EXPECT_GE(plan->budget_bytes, plan->full_bytes) << budget;
+  }
+}
+
+TEST(Planner, BytesAreAHardLimit) {
+  for (const char* budget : {"16MiB", "8MiB", "4MiB", "2MiB"}) {
+    for (const int64_t prompt : {200, 1000, 4000, 8000, 60000}) {
+      for (const int64_t generated : {-1, 0, 1, 16, 500}) {
+        SCOPED_TRACE(testing::Message() << budget << " prompt " << prompt << " generated " << generated);
+        const Result<Plan> plan = plan_for(budget, {.prompt_tokens = prompt, .generated_tokens = generated});
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        EXPECT_LE(plan->budget_bytes, static_cast<int64_t>(budget_of(budget).value));
+        if (!plan->evicts) continue;
+        EXPECT_LE(worst_blocks(*plan), blocks_of(*plan));
+        EXPECT_LE(kShape.n_layers * plan->decoding.blocks, blocks_of(*plan));
+        EXPECT_LE(kShape.n_layers * plan->after_prompt.blocks, blocks_of(*plan));
+        EXPECT_LE(kShape.n_layers * plan->followup.blocks + working_blocks(kShape, plan->followup_chunk_tokens), blocks_of(*plan));
+        EXPECT_GT(plan->rows_per_head, 1);
+      }
+    }
+  }
+}
+
+TEST(Planner, SharesAreRowsAndTheirBytesFollow) {
+  const Result<Plan> plan = plan_for("10%", {.prompt_tokens = 1024, .generated_tokens = 8});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->layer_major);
+  EXPECT_LE(worst_blocks(*plan), blocks_of(*plan));
+  EXPECT_NEAR(plan->rows_per_head, 103 - 8, 6);
+}
+
+TEST(Planner, PerplexityKeepsExactlyTheNamedShare) {
+  const Result<Plan> plan = plan_for("25%", {.prompt_tokens = 1024, .generated_tokens = 128, .hold_continuation = true});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->after_prompt.rows_exact, 256 * 3);
+  const Result<Plan> whole = plan_for("100%", {.prompt_tokens = 1024, .generated_tokens = 128, .hold_continuation = true});
+  ASSERT_TRUE(whole.ok());
+  EXPECT_FALSE(whole->evicts);
+}
+
+TEST(Planner, ImpossibleBudgetsAreRefusedWithASmallestThatWorks) {
+  const Result<Plan> plan = plan_for("100KiB", {.prompt_tokens = 1200, .generated_tokens = -1});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::budget_impossible);
+  const std::string& message = plan.error().message;
+  const size_t at = message.find("works here is ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const std::string smallest = message.substr(at + 14);
+  const Result<Plan> retry = plan_for(smallest, {.prompt_tokens = 1200, .generated_tokens = -1});
+  EXPECT_TRUE(retry.ok()) << smallest << ": " << retry.error().message;
+}
+
+TEST(Planner, PolicyThatEvictsNothingNeedsRoomForAll) {
+  EXPECT_FALSE(plan_for("4MiB", {.prompt_tokens = 8000, .generated_tokens = 10}, "none").ok());
+  EXPECT_TRUE(plan_for("64MiB", {.prompt_tokens = 1000, .generated_tokens = 10}, "none").ok());
+}
+
+TEST(Planner, OverflowErrorNamesBothNumbers) {
+  const Result<Plan> plan = plan_for("4MiB", {.prompt_tokens = 8000, .generated_tokens = 10, .overflow = Overflow::error});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::context_too_long);
+  EXPECT_NE(plan.error().message.find("8000"), std::string::npos);
+}
+
+TEST(Planner, AShortRequestIsNotEvictedBelowTheColdStart) {
+  const Result<Plan> plan = plan_for("25%", {.prompt_tokens = 40, .generated_tokens = 10});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_FALSE(plan->evicts);
+}
+
+TEST(Planner, EveryShareAndLengthHasAPlan) {
+  for (const char* policy : {"andpro", "snapkv", "streaming", "random", "recent", "andpro/uniform/after-prompt"}) {
+    for (const char* budget : {"1%", "5%", "50%", "99%", "1tok", "100tok", "5000tok"}) {
+      for (const int64_t prompt : {1, 2, 17, 100, 101, 999, 5000, 40000}) {
+        SCOPED_TRACE(testing::Message() << policy << " " << budget << " prompt " << prompt);
+        const Result<Plan> plan = plan_for(budget, {.prompt_tokens = prompt, .generated_tokens = 3}, policy);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        if (plan->evicts) EXPECT_LE(worst_blocks(*plan), blocks_of(*plan));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kedge::session
