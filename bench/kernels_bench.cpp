@@ -125,6 +125,14 @@ __attribute__((target("avx2"))) uint64_t read_all(const std::byte* p, size_t n_b
   return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
 }
 
+// A rate of what all threads did. This library multiplies by the iterations of all threads after adding up their
+// counters; averaging over threads takes the surplus factor out again.
+benchmark::Counter rate_of(double per_thread_iteration, int more_flags = 0) {
+  const auto flags = static_cast<benchmark::Counter::Flags>(benchmark::Counter::kIsIterationInvariantRate |
+                                                            benchmark::Counter::kAvgThreads | more_flags);
+  return benchmark::Counter(per_thread_iteration, flags);
+}
+
 void read_bandwidth(benchmark::State& state, size_t n_bytes) {
   static std::unique_ptr<Arena> arena;
   if (state.thread_index() == 0 && (arena == nullptr || arena->size() != n_bytes)) {
@@ -135,8 +143,7 @@ void read_bandwidth(benchmark::State& state, size_t n_bytes) {
     const size_t share = n_bytes / static_cast<size_t>(state.threads());
     benchmark::DoNotOptimize(read_all(arena->data() + share * static_cast<size_t>(state.thread_index()), share));
   }
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(n_bytes) / state.threads() / 1e9,
-                                              benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = rate_of(static_cast<double>(n_bytes) / state.threads() / 1e9);
 }
 
 // Twelve independent chains keep both multiply-add units of a core busy. Each starts from a value of its own (else the
@@ -182,7 +189,7 @@ __attribute__((target("avx512f,avx512bf16"))) float multiply_add_bf16() {
 #endif
 
 void set_gflops(benchmark::State& state, double flops) {
-  state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = rate_of(flops / 1e9);
 }
 
 void multiply_add_peak(benchmark::State& state, float (*loop)(), int flops_per_step) {
@@ -219,10 +226,8 @@ void decode(benchmark::State& state, const Case& c) {
     benchmark::DoNotOptimize(partial.data());
   }
   const double rows = static_cast<double>(n_mine) * kSegmentRows;
-  state.counters["GB/s"] = benchmark::Counter(rows * c.cache.head_dim * 4 / 1e9,
-                                              benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["ns/row"] = benchmark::Counter(
-      rows / 1e9, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["GB/s"] = rate_of(rows * c.cache.head_dim * 4 / 1e9);
+  state.counters["ns/row"] = rate_of(rows / 1e9, benchmark::Counter::kInvert);
 }
 
 struct QueryBlock {

@@ -1,6 +1,6 @@
-// The kernels compiled for AVX2, FMA and F16C. Headers with inline functions come before the pragma, so that nothing but our own
-// templates (internal linkage) is compiled with these instructions. The instantiations happen at the end of the file,
-// so the pragma is never switched off again.
+// One kernel set (see attention.h). Headers with inline functions come before the pragma, so that only our own
+// templates, which have internal linkage, are compiled with these instructions. They are instantiated at the end of
+// the file, so the pragma is never switched off again.
 #include <immintrin.h>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The kernels compiled for AVX-512 (F, BW, DQ, VL). Headers with inline functions come before the pragma, so that nothing but our own
-// templates (internal linkage) is compiled with these instructions. The instantiations happen at the end of the file,
-// so the pragma is never switched off again.
+// One kernel set (see attention.h). Headers with inline functions come before the pragma, so that only our own
+// templates, which have internal linkage, are compiled with these instructions. They are instantiated at the end of
+// the file, so the pragma is never switched off again.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 #include "kernels/attention_targets.h"
 
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #endif

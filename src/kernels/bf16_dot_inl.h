@@ -177,7 +177,10 @@ inline void round_to_pairs(const float* x, uint32_t* pairs, int n) {
     const __m512bh y = _mm512_cvtne2ps_pbh(simd::load(x + i + 16), simd::load(x + i));
     _mm512_storeu_si512(pairs + i / 2, (__m512i)y);
   }
-  if (i < n) _mm256_storeu_si256(reinterpret_cast<__m256i*>(pairs + i / 2), (__m256i)_mm512_cvtneps_pbh(simd::load(x + i)));
+  if (i < n) {
+    const auto y = (__m256i)_mm512_cvtneps_pbh(simd::load(x + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(pairs + i / 2), y);
+  }
 }
 
 // The four blocks from `row` on: keys as they lie; values too, but a partly filled last block is copied with zeros

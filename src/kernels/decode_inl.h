@@ -126,7 +126,8 @@ template <RowType kType, int G, int kVecs>
     if constexpr (kType == RowType::f16) {
       const long offset = (static_cast<long>(row % kBlockRows) * d + column) * kRowTypeBytes;
       const std::byte* v = values + offset;
-      for (int byte = 0; asks && byte < kVecs * kLanes * kRowTypeBytes; byte += 64) prefetch(next + offset + byte);
+      constexpr int kBytes = kVecs * kLanes * kRowTypeBytes;
+      for (int byte = 0; asks && byte < kBytes; byte += 64) prefetch(next + offset + byte);
 #pragma GCC unroll 8
       for (int j = 0; j < kVecs; ++j) {
         const Vec value = load_f16(v + j * kLanes * kRowTypeBytes);
@@ -196,7 +197,8 @@ struct F32Scores {
 template <RowType kType, int G, int kDim, template <RowType, int, int> class Scores>
 void decode_group(const KvHeadView& rows, int row_begin, int row_end, const DecodeQuery& query, const Partial& out) {
   const int d = kDim != 0 ? kDim : rows.head_dim;
-  constexpr int kColumnVecs = largest_power_of_two(min_int(simd::kAccumulators / G, kDim == 0 ? 4 : kDim / simd::kLanes));
+  constexpr int kMostVecs = kDim == 0 ? 4 : kDim / simd::kLanes;
+  constexpr int kColumnVecs = largest_power_of_two(min_int(simd::kAccumulators / G, kMostVecs));
   alignas(64) float s[G * kStepRows] = {};
   alignas(64) float m[16];
   alignas(64) float l[G * simd::kLanes] = {};

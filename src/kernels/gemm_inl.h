@@ -82,7 +82,9 @@ void widen_keys(const KvHeadView& rows, int row, int n_rows, float* k) {
     for (int lane = 0; lane < kBlockRows; lane += kLanes) {
       float* out = k + b * kBlockRows + lane;
       if constexpr (kType == RowType::f16) {
-        for (int i = 0; i < rows.head_dim; ++i) store(out + i * kStepRows, load_f16(block + (i * kBlockRows + lane) * 2));
+        for (int i = 0; i < rows.head_dim; ++i) {
+          store(out + i * kStepRows, load_f16(block + (i * kBlockRows + lane) * 2));
+        }
       } else {
         for (int i = 0; i < rows.head_dim; i += 2) {
           Vec even;

@@ -109,7 +109,9 @@ inline void copy_anchor_columns(const float* a, int depth, int n_total, int row,
     const float* from = a + static_cast<long>(m) * n_total + row;
     float* to = part + m * kAnchorStride;
     if (n_rows == kStepRows) {
-      for (int j = 0; j < kStepRows; j += 16) _mm_prefetch(reinterpret_cast<const char*>(from + kStepRows + j), _MM_HINT_T0);
+      for (int j = 0; j < kStepRows; j += 16) {
+        _mm_prefetch(reinterpret_cast<const char*>(from + kStepRows + j), _MM_HINT_T0);
+      }
       for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load(from + j));
     } else {
       for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load_first(from + j, n_rows - j));

@@ -16,7 +16,8 @@ struct Window {
                .scale = 1 / std::sqrt(static_cast<float>(d))};
   }
   std::vector<float> weights(const AttentionKernels& kernels, const KvHeadView& rows) const {
-    std::vector<float> out(static_cast<size_t>(queries.n_queries * queries.group) * static_cast<size_t>(rows.n_rows), NAN);
+    const auto n = static_cast<size_t>(queries.n_queries * queries.group);
+    std::vector<float> out(n * static_cast<size_t>(rows.n_rows), NAN);
     kernels.attention_weights(rows, queries, out.data());
     return out;
   }
@@ -119,7 +120,9 @@ TEST(AnchorScores, SumToTheEnergyOfTheOutputs) {
     for (size_t m = 0; m < 96; ++m) {
       for (size_t j = 0; j < 64; ++j) {
         double sum = 0;
-        for (size_t i = 0; i < 500; ++i) sum += static_cast<double>(a[m * 500 + i]) * static_cast<double>(v[i * 64 + j]);
+        for (size_t i = 0; i < 500; ++i) {
+          sum += static_cast<double>(a[m * 500 + i]) * static_cast<double>(v[i * 64 + j]);
+        }
         y[m * 64 + j] = static_cast<float>(sum);
         energy += sum * sum;
       }

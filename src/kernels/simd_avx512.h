@@ -36,7 +36,9 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
 [[gnu::always_inline]] inline Vec first_or(Vec x, int n, Vec fill) {
   return _mm512_mask_blend_ps(first_lanes(n), fill, x);
 }
-[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), x);
+}
 [[gnu::always_inline]] inline Vec load_first(const float* p, int n) {
   return _mm512_maskz_loadu_ps(first_lanes(n), p);
 }
@@ -52,8 +54,8 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
   odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
-// 2^x for x < 128: a power of two times a polynomial of degree 6 in the remainder, whose own error is a third of an ulp.
-// Below -126, and at -inf, exactly 0: no subnormals.
+// 2^x for x < 128: a power of two times a polynomial of degree 6 in the remainder, whose own error is a third of
+// an ulp. Below -126, and at -inf, exactly 0: no subnormals.
 [[gnu::always_inline]] inline Vec exp2(Vec x) {
   const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0F), _CMP_GE_OQ);
   const Vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
