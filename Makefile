@@ -16,11 +16,10 @@ CTEST_ARGS ?=
 SANITIZER_SKIP ?= ^(real|long)$$
 ENV := tools/with_env
 
-# The main job: a question about a text of which at most a tenth fits the budget at any time.
-RUN_BUDGET ?= 16MiB
+# The main job: a question about a text whose full cache is more than ten times the budget (tools/run_example).
+RUN_BUDGET ?= 7MiB
 RUN_POLICY ?= andpro
-RUN_TOKENS ?= 48
-RUN_QUESTION ?= Question: What is the role of the Debian keyring maintainers?\nAnswer:
+RUN_DEPTH ?= 40
 RUN_ARGS ?=
 
 build: setup ## build/kedge and the tests
@@ -30,8 +29,7 @@ build: setup ## build/kedge and the tests
 run: setup ## ask a question about a long text under a small KV budget
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
 	@cmake --build build -j $(JOBS) --target kedge
-	@RUN_BUDGET='$(RUN_BUDGET)' RUN_POLICY='$(RUN_POLICY)' RUN_TOKENS='$(RUN_TOKENS)' RUN_QUESTION='$(subst ','\'',$(RUN_QUESTION))' \
-	  $(ENV) tools/run_example $(RUN_ARGS)
+	@RUN_BUDGET='$(RUN_BUDGET)' RUN_POLICY='$(RUN_POLICY)' RUN_DEPTH='$(RUN_DEPTH)' $(ENV) tools/run_example $(RUN_ARGS)
 
 test: build fuzz-build ## every test, the house rules and a fuzz smoke run
 	@fuzz=(); [ ! -e build-fuzz/.ready ] || fuzz=(--fuzz build-fuzz); \

@@ -6,10 +6,10 @@
 namespace kedge::bench {
 
 struct AttentionWall {
-  int64_t cache_bytes = 0;     // rows attended over, beyond any cache
-  double read_gb_s = 0;        // plain reading of a buffer of that size, same threads
-  double attention_gb_s = 0;   // payload bytes of the rows per second
-  double ns_per_row = 0;       // per row of one kv head
+  int64_t cache_bytes = 0;    // rows attended over, beyond any cache
+  double read_gb_s = 0;       // plain reading of a buffer of that size, same threads
+  double attention_gb_s = 0;  // payload bytes of the rows per second
+  double ns_per_row = 0;      // per row of one kv head
 };
 
 // f16 rows of a store filled head by head, blocks in sequence.

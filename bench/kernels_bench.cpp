@@ -61,7 +61,8 @@ class Cache {
         positions_(ids_.size() * kBlockRows) {
     std::iota(ids_.begin(), ids_.end(), 0U);
     std::mt19937 random(1);
-    if (shape.shuffled) std::shuffle(ids_.begin(), ids_.end(), random);
+    if (shape.shuffled)
+      std::shuffle(ids_.begin(), ids_.end(), random);
     for (size_t i = 0; i < ids_.size(); ++i) {
       const auto block_of_head = static_cast<int>(i % static_cast<size_t>(blocks_per_head_));
       for (int s = 0; s < kBlockRows; ++s) {
@@ -72,9 +73,12 @@ class Cache {
   }
   const CacheShape& shape() const { return shape_; }
   KvHeadView head(int h) const {
-    return {.blocks = arena_.data(), .positions = positions_.data(),
+    return {.blocks = arena_.data(),
+            .positions = positions_.data(),
             .block_ids = ids_.data() + static_cast<size_t>(h) * static_cast<size_t>(blocks_per_head_),
-            .n_rows = shape_.n_rows, .head_dim = shape_.head_dim, .type = shape_.type};
+            .n_rows = shape_.n_rows,
+            .head_dim = shape_.head_dim,
+            .type = shape_.type};
   }
 
  private:
@@ -85,7 +89,8 @@ class Cache {
     std::vector<float> k(static_cast<size_t>(shape_.head_dim));
     for (size_t block = 0; block < 16; ++block) {
       for (int slot = 0; slot < kBlockRows; ++slot) {
-        for (float& x : k) x = normal(random);
+        for (float& x : k)
+          x = normal(random);
         write_row(pattern.data() + block * block_bytes, slot, shape_.head_dim, shape_.type, k.data(), k.data());
       }
     }
@@ -105,7 +110,8 @@ std::vector<float> random_floats(size_t n) {
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   std::vector<float> out(n);
-  for (float& x : out) x = normal(random);
+  for (float& x : out)
+    x = normal(random);
   return out;
 }
 
@@ -152,48 +158,56 @@ constexpr int kPeakRounds = 20000;
 
 __attribute__((target("avx2,fma"))) float multiply_add_avx2() {
   __m256 sum[12];
-  for (int i = 0; i < 12; ++i) sum[i] = _mm256_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i)
+    sum[i] = _mm256_set1_ps(static_cast<float>(i));
   const __m256 half = _mm256_set1_ps(0.5F);
   for (int i = 0; i < kPeakRounds; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : sum) x = _mm256_fmadd_ps(x, half, half);
+    for (auto& x : sum)
+      x = _mm256_fmadd_ps(x, half, half);
   }
-  for (auto& x : sum) sum[0] = _mm256_add_ps(sum[0], x);
+  for (auto& x : sum)
+    sum[0] = _mm256_add_ps(sum[0], x);
   return _mm256_cvtss_f32(sum[0]);
 }
 
 __attribute__((target("avx512f"))) float multiply_add_avx512() {
   __m512 sum[12];
-  for (int i = 0; i < 12; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i)
+    sum[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512 half = _mm512_set1_ps(0.5F);
   for (int i = 0; i < kPeakRounds; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : sum) x = _mm512_fmadd_ps(x, half, half);
+    for (auto& x : sum)
+      x = _mm512_fmadd_ps(x, half, half);
   }
-  for (auto& x : sum) sum[0] = _mm512_add_ps(sum[0], x);
+  for (auto& x : sum)
+    sum[0] = _mm512_add_ps(sum[0], x);
   return _mm512_cvtss_f32(sum[0]);
 }
 
 #ifndef __clang__
 __attribute__((target("avx512f,avx512bf16"))) float multiply_add_bf16() {
   __m512 sum[12];
-  for (int i = 0; i < 12; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i)
+    sum[i] = _mm512_set1_ps(static_cast<float>(i));
   const auto half = (__m512bh)_mm512_set1_epi32(0x3F003F00);
   for (int i = 0; i < kPeakRounds; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : sum) x = _mm512_dpbf16_ps(x, half, half);
+    for (auto& x : sum)
+      x = _mm512_dpbf16_ps(x, half, half);
   }
-  for (auto& x : sum) sum[0] = _mm512_add_ps(sum[0], x);
+  for (auto& x : sum)
+    sum[0] = _mm512_add_ps(sum[0], x);
   return _mm512_cvtss_f32(sum[0]);
 }
 #endif
 
-void set_gflops(benchmark::State& state, double flops) {
-  state.counters["GFLOP/s"] = rate_of(flops / 1e9);
-}
+void set_gflops(benchmark::State& state, double flops) { state.counters["GFLOP/s"] = rate_of(flops / 1e9); }
 
 void multiply_add_peak(benchmark::State& state, float (*loop)(), int flops_per_step) {
-  for (auto _ : state) benchmark::DoNotOptimize(loop());
+  for (auto _ : state)
+    benchmark::DoNotOptimize(loop());
   set_gflops(state, 12.0 * kPeakRounds * flops_per_step);
 }
 
@@ -235,9 +249,13 @@ struct QueryBlock {
       : floats(random_floats(static_cast<size_t>(n_queries * c.group * c.cache.head_dim))),
         positions(static_cast<size_t>(n_queries)) {
     std::iota(positions.begin(), positions.end(), c.cache.n_rows - n_queries);
-    queries = {.q = floats.data(), .row_stride = static_cast<long>(c.group) * c.cache.head_dim,
-               .head_stride = c.cache.head_dim, .positions = positions.data(), .n_queries = n_queries,
-               .group = c.group, .scale = 0.125F};
+    queries = {.q = floats.data(),
+               .row_stride = static_cast<long>(c.group) * c.cache.head_dim,
+               .head_stride = c.cache.head_dim,
+               .positions = positions.data(),
+               .n_queries = n_queries,
+               .group = c.group,
+               .scale = 0.125F};
   }
   std::vector<float> floats;
   std::vector<int32_t> positions;
@@ -255,8 +273,8 @@ void tile(benchmark::State& state, const Case& c) {
   std::vector<float> y(block.floats.size());
   const auto floats = static_cast<size_t>(tile_scratch_floats(kTileQueries, c.group, c.cache.head_dim));
   const Arena scratch(floats * sizeof(float));
-  const TileOutput out = {.y = y.data(), .row_stride = block.queries.row_stride,
-                          .head_stride = block.queries.head_stride};
+  const TileOutput out = {
+      .y = y.data(), .row_stride = block.queries.row_stride, .head_stride = block.queries.head_stride};
   for (auto _ : state) {
     c.kernels->attend_tile(cache.head(0), block.queries, out, reinterpret_cast<float*>(scratch.data()));
     benchmark::DoNotOptimize(y.data());
@@ -296,10 +314,10 @@ void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuf
   const std::string name = std::string("decode/") + kernels->name + (type == RowType::f16 ? "/f16" : "/bf16") +
                            "/mb:" + std::to_string(mb) + "/shuffled:" + (shuffled ? "1" : "0") +
                            "/dim:" + std::to_string(head_dim) + "/group:" + std::to_string(group);
-  const Case c = {.kernels = kernels,
-                  .cache = {.type = type, .head_dim = head_dim, .n_heads = n_heads, .n_rows = n_rows,
-                            .shuffled = shuffled},
-                  .group = group};
+  const Case c = {
+      .kernels = kernels,
+      .cache = {.type = type, .head_dim = head_dim, .n_heads = n_heads, .n_rows = n_rows, .shuffled = shuffled},
+      .group = group};
   benchmark::RegisterBenchmark(name.c_str(), decode, c)->ThreadRange(1, 2)->UseRealTime();
 }
 
@@ -319,16 +337,19 @@ void add_peaks() {
       benchmark::RegisterBenchmark(name.c_str(), read_bandwidth, mb << 20)->ThreadRange(1, 2)->UseRealTime();
     }
     benchmark::RegisterBenchmark("peak/avx2", multiply_add_peak, multiply_add_avx2, 16)
-        ->ThreadRange(1, 2)->UseRealTime();
+        ->ThreadRange(1, 2)
+        ->UseRealTime();
   }
   if (attention_kernels("avx512") != nullptr) {
     benchmark::RegisterBenchmark("peak/avx512", multiply_add_peak, multiply_add_avx512, 32)
-        ->ThreadRange(1, 2)->UseRealTime();
+        ->ThreadRange(1, 2)
+        ->UseRealTime();
   }
 #ifndef __clang__
   if (attention_kernels("avx512bf16") != nullptr) {
     benchmark::RegisterBenchmark("peak/avx512bf16", multiply_add_peak, multiply_add_bf16, 64)
-        ->ThreadRange(1, 2)->UseRealTime();
+        ->ThreadRange(1, 2)
+        ->UseRealTime();
   }
 #endif
 }
@@ -337,17 +358,20 @@ void add_all() {
   add_peaks();
   for (const char* name : {"avx2", "avx512", "avx512bf16"}) {
     const AttentionKernels* kernels = attention_kernels(name);
-    if (kernels == nullptr) continue;
+    if (kernels == nullptr)
+      continue;
     for (const RowType type : {RowType::f16, RowType::bf16}) {
       add_decode(kernels, type, 1, false, 64, 3);
       add_decode(kernels, type, 64, false, 64, 3);
       add_decode(kernels, type, 64, true, 64, 3);
       add_decode(kernels, type, 512, false, 64, 3);
       add_decode(kernels, type, 512, true, 64, 3);
-      for (const int n_rows : {512, 4096}) add_products(kernels, type, n_rows, 64);
+      for (const int n_rows : {512, 4096})
+        add_products(kernels, type, n_rows, 64);
       add_products(kernels, type, 4096, 128);
     }
-    for (const int group : {1, 4, 8}) add_decode(kernels, RowType::f16, 64, false, 64, group);
+    for (const int group : {1, 4, 8})
+      add_decode(kernels, RowType::f16, 64, false, 64, group);
     add_decode(kernels, RowType::f16, 64, false, 128, 4);
   }
 }
@@ -358,7 +382,8 @@ void add_all() {
 int main(int argc, char** argv) {
   kedge::add_all();
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  if (benchmark::ReportUnrecognizedArguments(argc, argv))
+    return 1;
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -18,7 +18,8 @@ class LlamaSide {
   ~LlamaSide();
   bool ok() const { return context_ != nullptr; }
   void clear();
-  // Appends tokens (batches of 2048, micro-batches of 512) and leaves the last one's logits. Seconds taken, < 0 on failure.
+  // Appends tokens (batches of 2048, micro-batches of 512) and leaves the last one's logits. Seconds taken, < 0 on
+  // failure.
   double append(std::span<const int32_t> tokens);
 
  private:

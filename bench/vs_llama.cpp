@@ -28,6 +28,7 @@ struct Arguments {
   std::string json;
   int threads = 2;
   int repetitions = 5;
+  bool only_wall = false;
 };
 
 struct Series {
@@ -51,7 +52,8 @@ void let_threads_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds
 
 template <typename T>
 T must(Result<T> result) {
-  if (!result) fail(result.error().message);
+  if (!result)
+    fail(result.error().message);
   return std::move(result).value();
 }
 
@@ -62,7 +64,8 @@ struct Ours {
 };
 
 // Reads `tokens` into a session of this budget, then decodes kDecodeTokens of what follows.
-Ours run_ours(const Model& model, std::span<const Token> tokens, std::span<const Token> next, const std::string& budget) {
+Ours run_ours(const Model& model, std::span<const Token> tokens, std::span<const Token> next,
+              const std::string& budget) {
   SessionOptions options;
   options.budget = must(parse_budget(budget));
   options.n_ctx = static_cast<int>(tokens.size() + next.size());
@@ -71,12 +74,15 @@ Ours run_ours(const Model& model, std::span<const Token> tokens, std::span<const
   const std::unique_ptr<Session> session = must(Session::create(model, options));
   Ours out;
   const Stopwatch prefill;
-  if (Status status = session->prefill(tokens); !status) fail(status.error().message);
+  if (Status status = session->prefill(tokens); !status)
+    fail(status.error().message);
   out.prefill_seconds = prefill.seconds();
-  if (Status status = session->decode(next[0]); !status) fail(status.error().message);  // builds the decode graph
+  if (Status status = session->decode(next[0]); !status)
+    fail(status.error().message);  // builds the decode graph
   const Stopwatch decode;
   for (const Token token : next.subspan(1)) {
-    if (Status status = session->decode(token); !status) fail(status.error().message);
+    if (Status status = session->decode(token); !status)
+      fail(status.error().message);
   }
   out.decode_seconds = decode.seconds() / static_cast<double>(next.size() - 1);
   out.stats = session->stats();
@@ -87,19 +93,25 @@ struct Table {
   nlohmann::json rows = nlohmann::json::array();
   void ratio(const std::string& name, const Series& theirs, const Series& ours, int64_t tokens) {
     Series ratios;
-    for (size_t i = 0; i < ours.values.size(); ++i) ratios.values.push_back(theirs.values[i] / ours.values[i]);
+    for (size_t i = 0; i < ours.values.size(); ++i)
+      ratios.values.push_back(theirs.values[i] / ours.values[i]);
     const double scale = static_cast<double>(tokens);
-    std::printf("%-44s %9.1f t/s  kedge %9.1f t/s  ratio %5.2f  (%.2f .. %.2f)\n", name.c_str(), scale / theirs.median(),
-                scale / ours.median(), ratios.median(), ratios.low(), ratios.high());
+    std::printf("%-44s %9.1f t/s  kedge %9.1f t/s  ratio %5.2f  (%.2f .. %.2f)\n", name.c_str(),
+                scale / theirs.median(), scale / ours.median(), ratios.median(), ratios.low(), ratios.high());
     std::fflush(stdout);
-    rows.push_back({{"name", name}, {"llama_tok_s", scale / theirs.median()}, {"kedge_tok_s", scale / ours.median()},
-                    {"ratio", ratios.median()}, {"ratio_min", ratios.low()}, {"ratio_max", ratios.high()}});
+    rows.push_back({{"name", name},
+                    {"llama_tok_s", scale / theirs.median()},
+                    {"kedge_tok_s", scale / ours.median()},
+                    {"ratio", ratios.median()},
+                    {"ratio_min", ratios.low()},
+                    {"ratio_max", ratios.high()}});
   }
 };
 
 void compare_at_depth(const Arguments& args, const Model& model, const std::vector<Token>& tokens, Table& table) {
   LlamaSide llama(args.model, args.threads, kDepth + kDecodeTokens + 8);
-  if (!llama.ok()) fail("llama.cpp cannot open " + args.model);
+  if (!llama.ok())
+    fail("llama.cpp cannot open " + args.model);
   const std::span<const Token> prompt = std::span(tokens).first(kDepth);
   const std::span<const Token> next = std::span(tokens).subspan(kDepth, kDecodeTokens);
   Series llama_prefill, llama_decode, full_prefill, full_decode, tenth_prefill, tenth_decode;
@@ -110,7 +122,8 @@ void compare_at_depth(const Arguments& args, const Model& model, const std::vect
     llama_prefill.values.push_back(llama.append(prompt));
     llama.append(next.first(1));
     double seconds = 0;
-    for (const Token& token : next.subspan(1)) seconds += llama.append(std::span(&token, 1));
+    for (const Token& token : next.subspan(1))
+      seconds += llama.append(std::span(&token, 1));
     llama_decode.values.push_back(seconds / (kDecodeTokens - 1));
     let_threads_sleep();
     const Ours full = run_ours(model, prompt, next, "unlimited");
@@ -128,14 +141,19 @@ void compare_at_depth(const Arguments& args, const Model& model, const std::vect
   table.ratio("decode at 8192: kedge full, kedge 10%", full_decode, tenth_decode, 1);
   std::printf("10%% budget: peak %s of %s, full %s, kept %.1f %%, policy %.0f ms of prefill %.0f ms\n",
               format_bytes(tenth.kv_peak_bytes).c_str(), format_bytes(tenth.kv_budget_bytes).c_str(),
-              format_bytes(tenth.kv_full_bytes).c_str(), 100 * tenth.keep, tenth.policy_ms, 1e3 * tenth_prefill.median());
+              format_bytes(tenth.kv_full_bytes).c_str(), 100 * tenth.keep, tenth.policy_ms,
+              1e3 * tenth_prefill.median());
 }
 
 void compare_depths(const Arguments& args, const Model& model, const std::vector<Token>& tokens, Table& table) {
   Series shallow, deep;
   for (int repetition = 0; repetition < args.repetitions; ++repetition) {
-    shallow.values.push_back(run_ours(model, std::span(tokens).first(2048), std::span(tokens).subspan(2048, 4 * kDecodeTokens), "16MiB").decode_seconds);
-    deep.values.push_back(run_ours(model, std::span(tokens).first(16384), std::span(tokens).subspan(16384, 4 * kDecodeTokens), "16MiB").decode_seconds);
+    shallow.values.push_back(
+        run_ours(model, std::span(tokens).first(2048), std::span(tokens).subspan(2048, 4 * kDecodeTokens), "16MiB")
+            .decode_seconds);
+    deep.values.push_back(
+        run_ours(model, std::span(tokens).first(16384), std::span(tokens).subspan(16384, 4 * kDecodeTokens), "16MiB")
+            .decode_seconds);
   }
   table.ratio("decode in 16 MiB: depth 2048, depth 16384", shallow, deep, 1);
 }
@@ -149,20 +167,31 @@ int run(const Arguments& args) {
   std::stringstream text;
   text << in.rdbuf();
   const std::vector<Token> tokens = model->tokenize(text.str(), false, false);
-  if (tokens.size() < 17000) fail(args.text + " has " + std::to_string(tokens.size()) + " tokens; 17000 are needed");
+  if (tokens.size() < 17000)
+    fail(args.text + " has " + std::to_string(tokens.size()) + " tokens; 17000 are needed");
   const ModelInfo& info = model->info();
-  std::printf("%s, %s weights, %d threads, kernels %s, prompt weights %s\n", info.name.c_str(), info.weight_type.c_str(),
-              info.n_threads, info.kernels.c_str(), info.prompt_weights.c_str());
+  std::printf("%s, %s weights, %d threads, kernels %s, prompt weights %s\n", info.name.c_str(),
+              info.weight_type.c_str(), info.n_threads, info.kernels.c_str(), info.prompt_weights.c_str());
   Table table;
-  compare_at_depth(args, *model, tokens, table);
-  compare_depths(args, *model, tokens, table);
-  const AttentionWall wall = measure_attention_wall(info.n_kv_heads, info.n_heads / info.n_kv_heads, info.head_dim, args.threads);
-  std::printf("decode attention over %s of f16 rows in sequence: %.2f ns per row and kv head, %.1f GB/s = %.0f %% of the %.1f GB/s read in this run\n",
-              format_bytes(wall.cache_bytes).c_str(), wall.ns_per_row, wall.attention_gb_s,
-              100 * wall.attention_gb_s / wall.read_gb_s, wall.read_gb_s);
+  if (!args.only_wall) {
+    compare_at_depth(args, *model, tokens, table);
+    compare_depths(args, *model, tokens, table);
+  }
+  const AttentionWall wall =
+      measure_attention_wall(info.n_kv_heads, info.n_heads / info.n_kv_heads, info.head_dim, args.threads);
+  std::printf(
+      "decode attention over %s of f16 rows in sequence: %.2f ns per row and kv head, %.1f GB/s = %.0f %% of the %.1f "
+      "GB/s read in this run\n",
+      format_bytes(wall.cache_bytes).c_str(), wall.ns_per_row, wall.attention_gb_s,
+      100 * wall.attention_gb_s / wall.read_gb_s, wall.read_gb_s);
   if (!args.json.empty()) {
     std::ofstream out(args.json);
-    out << nlohmann::json{{"rows", table.rows}, {"attention_gb_s", wall.attention_gb_s}, {"read_gb_s", wall.read_gb_s}, {"ns_per_row", wall.ns_per_row}}.dump(1) << "\n";
+    out << nlohmann::json{{"rows", table.rows},
+                          {"attention_gb_s", wall.attention_gb_s},
+                          {"read_gb_s", wall.read_gb_s},
+                          {"ns_per_row", wall.ns_per_row}}
+               .dump(1)
+        << "\n";
   }
   return 0;
 }
@@ -172,7 +201,10 @@ int run(const Arguments& args) {
 
 int main(int argc, char** argv) {
   kedge::bench::Arguments args;
-  const auto env = [](const char* name) { const char* value = std::getenv(name); return std::string(value == nullptr ? "" : value); };
+  const auto env = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
   args.model = env("KEDGE_MODEL");
   args.text = env("KEDGE_TEXT");
   CLI::App app{"Kedge beside llama.cpp, interleaved"};
@@ -180,6 +212,7 @@ int main(int argc, char** argv) {
   app.add_option("-f,--file", args.text, "text of at least 17000 tokens (default: KEDGE_TEXT)");
   app.add_option("-t,--threads", args.threads, "threads");
   app.add_option("-r,--repetitions", args.repetitions, "repetitions");
+  app.add_flag("--wall", args.only_wall, "only decode attention beside the memory's speed");
   app.add_option("--json", args.json, "also write the figures to this file");
   CLI11_PARSE(app, argc, argv);
   return kedge::bench::run(args);

@@ -33,7 +33,8 @@ Budget budget(const std::string& text) { return take(parse_budget(text)); }
 
 SessionOptions session_options(const Request& request) {
   SessionOptions options;
-  if (!request.budget.empty()) options.budget = budget(request.budget);
+  if (!request.budget.empty())
+    options.budget = budget(request.budget);
   options.policy = request.policy;
   options.expected_prompt = request.prompt;
   options.expected_generated = request.generated;
@@ -42,7 +43,8 @@ SessionOptions session_options(const Request& request) {
 }
 
 void must(const Status& status) {
-  if (status.ok()) return;
+  if (status.ok())
+    return;
   std::fprintf(stderr, "unexpected error: %s\n", status.error().message.c_str());
   std::abort();
 }
@@ -61,7 +63,8 @@ std::vector<Token> greedy(Session& session, std::span<const Token> prompt, int n
   must(session.prefill(prompt));
   std::vector<Token> out;
   for (int i = 0; i < n; ++i) {
-    if (i > 0) must(session.decode(out.back()));
+    if (i > 0)
+      must(session.decode(out.back()));
     out.push_back(argmax(session.logits()));
   }
   return out;
@@ -70,7 +73,8 @@ std::vector<Token> greedy(Session& session, std::span<const Token> prompt, int n
 std::vector<std::string> evicting_scorers() {
   std::vector<std::string> out;
   for (const PolicyMethod& m : list_policies()) {
-    if (m.role == "scorer" && m.name != "none") out.push_back(m.name);
+    if (m.role == "scorer" && m.name != "none")
+      out.push_back(m.name);
   }
   return out;
 }

@@ -29,7 +29,8 @@ double distance(std::span<const float> a, std::span<const float> b) {
 Kept before(const KvMap& map, int64_t n_tokens) {
   Kept kept = map.layers;
   for (auto& layer : kept) {
-    for (auto& head : layer) std::erase_if(head, [&](int32_t p) { return p >= n_tokens; });
+    for (auto& head : layer)
+      std::erase_if(head, [&](int32_t p) { return p >= n_tokens; });
   }
   return kept;
 }
@@ -83,7 +84,8 @@ TEST_P(EvictionProof, ScoredAfterOneEviction) {
   const auto prompt = std::span(tokens).first(300);
   const auto rest = std::span(tokens).subspan(300);
   const auto session = open_session(
-      *model_, session_options({.budget = "20%", .policy = GetParam(), .prompt = 300, .generated = 40, .hold_continuation = true}));
+      *model_, session_options(
+                   {.budget = "20%", .policy = GetParam(), .prompt = 300, .generated = 40, .hold_continuation = true}));
   PlainLlama plain(weights_);
   prefill_both(*session, plain, prompt);
   ASSERT_GT(session->stats().evicted_rows, 0);
@@ -129,7 +131,8 @@ TEST_P(EvictionProof, LayerMajorPromptThenDecoding) {
 // A second turn: what the first one left is what the next prompt sees.
 TEST_P(EvictionProof, SecondPrompt) {
   const std::vector<Token> tokens = random_tokens(420, 24);
-  const auto session = open_session(*model_, session_options({.budget = "250KiB", .policy = GetParam(), .prompt = 200}));
+  const auto session =
+      open_session(*model_, session_options({.budget = "250KiB", .policy = GetParam(), .prompt = 200}));
   PlainLlama plain(weights_);
   prefill_both(*session, plain, std::span(tokens).first(200));
   decode_both(*session, plain, std::span(tokens).subspan(200, 20));
@@ -144,7 +147,8 @@ TEST_P(EvictionProof, SecondPrompt) {
   } else {
     const auto rows = PlainLlama(plain).append(second, visible);
     const auto kept_all = PlainLlama(plain).append(second, before(seen, begin));
-    EXPECT_LE(std::min(distance(session->logits(), rows.back()), distance(session->logits(), kept_all.back())), kTolerance);
+    EXPECT_LE(std::min(distance(session->logits(), rows.back()), distance(session->logits(), kept_all.back())),
+              kTolerance);
   }
 }
 

@@ -46,13 +46,16 @@ void expect_sound(const Session& session, const std::string& where) {
     }
   }
   EXPECT_EQ(rows, stats.kv_rows) << where;
-  EXPECT_EQ(rows + stats.evicted_rows, session.n_tokens() * static_cast<int64_t>(map.layers.size() * map.layers[0].size())) << where;
+  EXPECT_EQ(rows + stats.evicted_rows,
+            session.n_tokens() * static_cast<int64_t>(map.layers.size() * map.layers[0].size()))
+      << where;
 }
 
 class TinySession : public testing::Test {
  protected:
   void SetUp() override {
-    write_tiny_model(make_tiny_weights({.n_layers = 3, .n_heads = 4, .n_kv_heads = 2, .qk_gain = 1.4F, .seed = 3}), path());
+    write_tiny_model(make_tiny_weights({.n_layers = 3, .n_heads = 4, .n_kv_heads = 2, .qk_gain = 1.4F, .seed = 3}),
+                     path());
     model_ = open_model(path(), 1);
   }
   std::string path() const { return dir_.file("tiny.gguf"); }
@@ -89,12 +92,14 @@ TEST_F(TinySession, ABudgetThatHoldsEverythingChangesNoBit) {
   }
   for (const std::string& policy : all_scorers()) {
     for (const char* text : {"8MiB", "100%", "320tok"}) {
-      const auto session = open_session(*model_, session_options({.budget = text, .policy = policy, .prompt = 300, .generated = 20}));
+      const auto session =
+          open_session(*model_, session_options({.budget = text, .policy = policy, .prompt = 300, .generated = 20}));
       must(session->prefill(prompt));
       EXPECT_TRUE(same_bits(session->logits(), expected[0])) << policy << " " << text;
       for (size_t i = 0; i < 20; ++i) {
         must(session->decode(argmax(session->logits())));
-        ASSERT_TRUE(same_bits(session->logits(), expected[i + 1])) << policy << " " << text << " after " << i << " tokens";
+        ASSERT_TRUE(same_bits(session->logits(), expected[i + 1]))
+            << policy << " " << text << " after " << i << " tokens";
       }
       EXPECT_EQ(session->stats().evicted_rows, 0) << policy << " " << text;
       EXPECT_EQ(session->stats().keep, 1.0) << policy << " " << text;
@@ -109,7 +114,8 @@ TEST_F(TinySession, OneAndTwoThreadsChooseTheSameRowsAndTokens) {
   const std::vector<Token> prompt = random_tokens(500, 2);
   for (const std::string& policy : evicting_scorers()) {
     for (const char* text : {"30%", "220KiB"}) {
-      const SessionOptions options = session_options({.budget = text, .policy = policy, .prompt = 500, .generated = 80});
+      const SessionOptions options =
+          session_options({.budget = text, .policy = policy, .prompt = 500, .generated = 80});
       const auto a = open_session(*one, options);
       const auto b = open_session(*two, options);
       EXPECT_EQ(greedy(*a, prompt, 80), greedy(*b, prompt, 80)) << policy << " " << text;
@@ -136,12 +142,39 @@ TEST_F(TinySession, TheBudgetHoldsAfterEveryStepOfEveryPolicy) {
         EXPECT_GT(session->stats().evicted_rows, 0) << where;
         for (size_t i = 700; i < tokens.size(); ++i) {
           must(session->decode(tokens[i]));
-          if (i % 7 == 0 || i + 1 == tokens.size()) expect_sound(*session, where + ", token " + std::to_string(i));
+          if (i % 7 == 0 || i + 1 == tokens.size())
+            expect_sound(*session, where + ", token " + std::to_string(i));
         }
         EXPECT_TRUE(all_finite(session->logits())) << where;
         EXPECT_EQ(session->n_tokens(), 900);
         if (options.budget.kind == Budget::Kind::bytes) {
           EXPECT_LE(session->stats().kv_budget_bytes, static_cast<int64_t>(options.budget.value)) << where;
+        }
+      }
+    }
+  }
+}
+
+// What the plan accepts, the session can do: a last chunk of any length, an answer of any length. Many layers: what a
+// layer is given too much adds up.
+TEST_F(TinySession, APlanThatWasAcceptedWorks) {
+  write_tiny_model(make_tiny_weights({.n_layers = 20, .n_heads = 3, .n_kv_heads = 3, .n_embd = 64, .n_ff = 64}),
+                   dir_.file("deep.gguf"));
+  const auto deep = open_model(dir_.file("deep.gguf"), 1);
+  for (const char* text : {"1000KiB", "1400KiB", "2MiB"}) {
+    for (const int n : {400, 555, 601}) {
+      for (const int generated : {1, 4, 16, 64}) {
+        const auto session = open_session(
+            *deep, session_options({.budget = text, .policy = "andpro", .prompt = n, .generated = generated}));
+        const std::string where =
+            std::string(text) + ", " + std::to_string(n) + " tokens, then " + std::to_string(generated);
+        Status status = session->prefill(random_tokens(n, 30));
+        for (int i = 0; status.ok() && i < generated; ++i) {
+          status = session->decode(argmax(session->logits()));
+        }
+        EXPECT_TRUE(status.ok()) << where << ": " << (status.ok() ? "" : status.error().message);
+        if (status.ok()) {
+          expect_sound(*session, where);
         }
       }
     }
@@ -154,7 +187,8 @@ TEST_F(TinySession, SharesAndRowsKeepWhatTheySay) {
     for (const double keep : {0.1, 0.25, 0.5}) {
       const std::string text = std::to_string(static_cast<int>(keep * 100)) + "%";
       const auto session = open_session(
-          *model_, session_options({.budget = text, .policy = policy, .prompt = 800, .generated = 8, .hold_continuation = true}));
+          *model_, session_options(
+                       {.budget = text, .policy = policy, .prompt = 800, .generated = 8, .hold_continuation = true}));
       must(session->prefill(prompt));
       EXPECT_EQ(session->stats().kv_rows, std::llround(keep * 800) * 3 * 2) << policy << " " << text;
       EXPECT_NEAR(session->stats().keep, keep, 1e-9) << policy << " " << text;
@@ -174,8 +208,10 @@ TEST_F(TinySession, SinksAndRecentRowsStay) {
     for (const auto& layer : session->kv_map().layers) {
       for (const auto& head : layer) {
         const std::set<int32_t> held(head.begin(), head.end());
-        for (int32_t p = 0; p < 5; ++p) EXPECT_TRUE(held.contains(p)) << policy << " lost sink " << p;
-        for (int32_t p = 576; p < 600; ++p) EXPECT_TRUE(held.contains(p)) << policy << " lost recent " << p;
+        for (int32_t p = 0; p < 5; ++p)
+          EXPECT_TRUE(held.contains(p)) << policy << " lost sink " << p;
+        for (int32_t p = 576; p < 600; ++p)
+          EXPECT_TRUE(held.contains(p)) << policy << " lost recent " << p;
       }
     }
   }
@@ -185,10 +221,12 @@ TEST_F(TinySession, PooledHeadsAreRaggedAndUniformOnesEqual) {
   const std::vector<Token> prompt = random_tokens(600, 6);
   const auto lengths_differ = [&](const std::string& policy) {
     const auto session = open_session(
-        *model_, session_options({.budget = "20%", .policy = policy, .prompt = 600, .generated = 8, .hold_continuation = true}));
+        *model_,
+        session_options({.budget = "20%", .policy = policy, .prompt = 600, .generated = 8, .hold_continuation = true}));
     must(session->prefill(prompt));
     int ragged = 0;
-    for (const auto& layer : session->kv_map().layers) ragged += layer[0].size() != layer[1].size() ? 1 : 0;
+    for (const auto& layer : session->kv_map().layers)
+      ragged += layer[0].size() != layer[1].size() ? 1 : 0;
     return ragged;
   };
   EXPECT_GE(lengths_differ("andpro/pooled"), 2);
@@ -217,7 +255,8 @@ TEST_F(TinySession, OneAndTwoTokenPromptsUnderTinyBudgets) {
       for (const char* text : {"96KiB", "1%", "1tok", "50%"}) {
         const std::vector<Token> prompt = random_tokens(n, 8);
         const auto full = open_session(*model_, session_options({.policy = "none", .prompt = n}));
-        const auto session = open_session(*model_, session_options({.budget = text, .policy = policy, .prompt = n, .generated = 200}));
+        const auto session =
+            open_session(*model_, session_options({.budget = text, .policy = policy, .prompt = n, .generated = 200}));
         const std::string where = policy + " " + text + ", " + std::to_string(n) + " tokens";
         must(full->prefill(prompt));
         must(session->prefill(prompt));
@@ -238,7 +277,8 @@ TEST_F(TinySession, UnannouncedPromptsHoldTheBudgetToo) {
     for (uint32_t turn = 0; turn < 5; ++turn) {
       must(session->prefill(random_tokens(30 + 90 * static_cast<int>(turn), turn)));
       expect_sound(*session, policy + ", turn " + std::to_string(turn));
-      for (int i = 0; i < 30; ++i) must(session->decode(argmax(session->logits())));
+      for (int i = 0; i < 30; ++i)
+        must(session->decode(argmax(session->logits())));
       expect_sound(*session, policy + ", answer " + std::to_string(turn));
     }
     EXPECT_GT(session->stats().evicted_rows, 0);
@@ -299,7 +339,8 @@ TEST_F(TinySession, CancelledBetweenChunksStaysUsable) {
       }
       must(session->prefill(std::span(prompt).subspan(static_cast<size_t>(session->n_tokens()))));
       EXPECT_EQ(session->n_tokens(), 600);
-      for (int i = 0; i < 50; ++i) must(session->decode(argmax(session->logits())));
+      for (int i = 0; i < 50; ++i)
+        must(session->decode(argmax(session->logits())));
       EXPECT_TRUE(all_finite(session->logits())) << policy;
       EXPECT_LE(session->stats().kv_peak_bytes, session->stats().kv_budget_bytes) << policy;
     }
@@ -340,31 +381,38 @@ TEST_F(TinySession, Bf16RowsStayCloseToF16) {
 
 // ---- mistakes of the world ----
 
-void expect_error(const Result<std::unique_ptr<Session>>& result, ErrorCode code, std::initializer_list<const char*> words) {
+void expect_error(const Result<std::unique_ptr<Session>>& result, ErrorCode code,
+                  std::initializer_list<const char*> words) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, code) << result.error().message;
   EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
-  for (const char* word : words) EXPECT_NE(result.error().message.find(word), std::string::npos) << word << " in: " << result.error().message;
+  for (const char* word : words)
+    EXPECT_NE(result.error().message.find(word), std::string::npos) << word << " in: " << result.error().message;
 }
 
 TEST_F(TinySession, ImpossibleBudgetsAreRefusedWithTheArithmeticAndTheLeastThatWorks) {
-  const auto refused = Session::create(*model_, session_options({.budget = "20KiB", .policy = "andpro", .prompt = 500, .generated = 8}));
+  const auto refused =
+      Session::create(*model_, session_options({.budget = "20KiB", .policy = "andpro", .prompt = 500, .generated = 8}));
   expect_error(refused, ErrorCode::budget_impossible, {"20KiB", "KiB"});
   // The smallest budget it names must work, and do what it promises.
   const std::string& message = refused.error().message;
   const size_t unit = message.rfind("KiB");
   const size_t begin = message.find_last_not_of("0123456789", unit - 1) + 1;
   const std::string least = message.substr(begin, unit - begin) + "KiB";
-  const auto session = open_session(*model_, session_options({.budget = least, .policy = "andpro", .prompt = 500, .generated = 8}));
+  const auto session =
+      open_session(*model_, session_options({.budget = least, .policy = "andpro", .prompt = 500, .generated = 8}));
   must(session->prefill(random_tokens(500, 16)));
-  for (int i = 0; i < 8; ++i) must(session->decode(argmax(session->logits())));
+  for (int i = 0; i < 8; ++i)
+    must(session->decode(argmax(session->logits())));
   expect_sound(*session, least);
-  expect_error(Session::create(*model_, session_options({.budget = "64KiB", .policy = "none", .prompt = 500, .generated = 8})),
-               ErrorCode::budget_impossible, {"64KiB"});
+  expect_error(
+      Session::create(*model_, session_options({.budget = "64KiB", .policy = "none", .prompt = 500, .generated = 8})),
+      ErrorCode::budget_impossible, {"64KiB"});
 }
 
 TEST_F(TinySession, BudgetTextsThatMeanNothing) {
-  for (const char* text : {"", "0", "0MiB", "-1MiB", "12", "x", "12XB", "101%", "0%", "nan%", "inf", "1e400MiB", "-5tok", "0tok", "MiB"}) {
+  for (const char* text :
+       {"", "0", "0MiB", "-1MiB", "12", "x", "12XB", "101%", "0%", "nan%", "inf", "1e400MiB", "-5tok", "0tok", "MiB"}) {
     const Result<Budget> parsed = parse_budget(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.error().code, ErrorCode::usage) << text;

@@ -1,5 +1,6 @@
 // kedge perplexity: teacher-forced windows of a text, and what a policy loses against the full cache.
 #include <algorithm>
+#include <cstdio>
 
 #include "console.h"
 #include "engine.h"
@@ -116,8 +117,20 @@ Status score_all(const Job& job, const Settings& settings, PerplexityReport& rep
 Result<std::vector<int64_t>> window_offsets(const Job& job, const Settings& settings) {
   const auto n_tokens = static_cast<int64_t>(job.text.size());
   const int64_t length = job.request.context + job.request.continuation;
-  if (!settings.offsets.empty())
-    return parse_offsets(settings.offsets, n_tokens, length);
+  if (!settings.offsets.empty()) {
+    const Result<std::vector<int64_t>> asked = parse_offsets(settings.offsets);
+    if (!asked)
+      return asked.error();
+    const Result<std::vector<int64_t>> offsets = fit_offsets(*asked, n_tokens, length);
+    for (size_t i = 0; offsets && i < asked->size(); ++i) {
+      if ((*offsets)[i] == (*asked)[i])
+        continue;
+      std::fprintf(stderr, "kedge: the window at %lld reaches beyond the text's %lld tokens; moved to %lld\n",
+                   static_cast<long long>((*asked)[i]), static_cast<long long>(n_tokens),
+                   static_cast<long long>((*offsets)[i]));
+    }
+    return offsets;
+  }
   return sample_offsets(
       {.n_tokens = n_tokens, .length = length, .samples = settings.samples, .seed = job.request.seed});
 }

@@ -1,5 +1,6 @@
 #include "windows.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 #include <string>
@@ -45,25 +46,32 @@ Result<std::vector<int64_t>> sample_offsets(const WindowRequest& request) {
   return offsets;
 }
 
-Result<std::vector<int64_t>> parse_offsets(std::string_view list, int64_t n_tokens, int64_t length) {
+Result<std::vector<int64_t>> parse_offsets(std::string_view list) {
   std::vector<int64_t> offsets;
   const char* at = list.data();
   const char* const end = at + list.size();
   for (;;) {
     int64_t offset = 0;
     const auto [stop, error] = std::from_chars(at, end, offset);
-    if (error != std::errc() || (stop != end && *stop != ',')) {
+    if (error != std::errc() || offset < 0 || (stop != end && *stop != ',')) {
       return usage("--offsets: '" + std::string(list) + "' is not a list of token offsets like 0,1000,2000");
-    }
-    if (offset < 0 || offset > n_tokens - length) {
-      return usage("--offsets: a window of " + std::to_string(length) + " tokens at " + std::to_string(offset) +
-                   " does not fit the text of " + std::to_string(n_tokens) + " tokens");
     }
     offsets.push_back(offset);
     if (stop == end)
       return offsets;
     at = stop + 1;
   }
+}
+
+Result<std::vector<int64_t>> fit_offsets(std::vector<int64_t> offsets, int64_t n_tokens, int64_t length) {
+  for (int64_t& offset : offsets) {
+    if (offset >= n_tokens || length > n_tokens) {
+      return usage("--offsets: a window of " + std::to_string(length) + " tokens at " + std::to_string(offset) +
+                   " does not fit the text of " + std::to_string(n_tokens) + " tokens");
+    }
+    offset = std::min(offset, n_tokens - length);
+  }
+  return offsets;
 }
 
 }  // namespace kedge::cli

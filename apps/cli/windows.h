@@ -21,7 +21,11 @@ struct WindowRequest {
 // repeated offsets are skipped. Error usage: the text is too short for one window, or has fewer than `samples`.
 Result<std::vector<int64_t>> sample_offsets(const WindowRequest& request);
 
-// "17611,74606". Error usage: not a list of whole numbers, or a window that does not fit.
-Result<std::vector<int64_t>> parse_offsets(std::string_view list, int64_t n_tokens, int64_t length);
+// "17611,74606". Error usage: not a list of whole numbers.
+Result<std::vector<int64_t>> parse_offsets(std::string_view list);
+
+// A window that reaches beyond the text's end is moved back to the last place that fits. Error usage: it starts beyond
+// the end.
+Result<std::vector<int64_t>> fit_offsets(std::vector<int64_t> offsets, int64_t n_tokens, int64_t length);
 
 }  // namespace kedge::cli

@@ -52,13 +52,18 @@ TEST(SampleOffsets, TooShortATextIsNamed) {
 }
 
 TEST(ParseOffsets, ListsAndMistakes) {
-  EXPECT_EQ(*parse_offsets("17611,0,48", 20000, 1152), (std::vector<int64_t>{17611, 0, 48}));
-  EXPECT_EQ(*parse_offsets("48", 1200, 1152), (std::vector<int64_t>{48}));
-  for (const char* list : {"", "a", "1,", ",1", "1;2", "1, 2", "49", "-1", "99999999999999999999"}) {
-    const auto offsets = parse_offsets(list, 1200, 1152);
+  EXPECT_EQ(*parse_offsets("17611,0,48"), (std::vector<int64_t>{17611, 0, 48}));
+  for (const char* list : {"", "a", "1,", ",1", "1;2", "1, 2", "-1", "99999999999999999999"}) {
+    const auto offsets = parse_offsets(list);
     ASSERT_FALSE(offsets.ok()) << list;
     EXPECT_EQ(offsets.error().code, ErrorCode::usage) << list;
   }
+}
+
+TEST(FitOffsets, MovesAnOverhangingWindowBack) {
+  EXPECT_EQ(*fit_offsets({0, 48, 49, 1199}, 1200, 1152), (std::vector<int64_t>{0, 48, 48, 48}));
+  EXPECT_FALSE(fit_offsets({1200}, 1200, 1152).ok());
+  EXPECT_FALSE(fit_offsets({0}, 1000, 1152).ok());
 }
 
 }  // namespace

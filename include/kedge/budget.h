@@ -16,7 +16,7 @@ namespace kedge {
 struct Budget {
   enum class Kind { unlimited, bytes, share, rows };
   Kind kind = Kind::unlimited;
-  double value = 0;                      // bytes, 0..1, or rows per kv head
+  double value = 0;  // bytes, 0..1, or rows per kv head
   std::string text = "unlimited";
 };
 

@@ -15,11 +15,11 @@ namespace kedge {
 using Token = int32_t;
 
 struct ModelOptions {
-  std::string path;                      // GGUF
-  int n_threads = 0;                     // 0: one per CPU this process may use
+  std::string path;   // GGUF
+  int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
-  std::string prompt_weights = "auto";   // auto | native | f32 | bf16: how matrix products of a prompt read the weights
-  std::string kernels = "auto";          // auto | ref | avx2 | avx512 | avx512bf16
+  std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights
+  std::string kernels = "auto";         // auto | ref | avx2 | avx512 | avx512bf16
 };
 
 struct ModelInfo {
@@ -36,14 +36,14 @@ struct ModelInfo {
   int n_ctx_train = 0;
   int64_t n_params = 0;
   int64_t weight_bytes = 0;
-  int64_t kv_bytes_per_token = 0;        // K and V rows of one token over all layers and kv heads, f16, without metadata
-  std::string kernels;                   // the attention kernels in use
-  std::string prompt_weights;            // resolved
+  int64_t kv_bytes_per_token = 0;  // K and V rows of one token over all layers and kv heads, f16, without metadata
+  std::string kernels;             // the attention kernels in use
+  std::string prompt_weights;      // resolved
   int n_threads = 0;
 };
 
 struct ChatMessage {
-  std::string role;                      // system | user | assistant
+  std::string role;  // system | user | assistant
   std::string content;
 };
 
@@ -59,9 +59,10 @@ class Model {
   std::string piece(Token token) const;  // raw bytes, maybe part of a character; control tokens give ""
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
-  Token bos() const;                     // -1: none
+  Token bos() const;  // -1: none
   // name: a built-in template of libllama, or empty for the model's own. Error usage.
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant, const std::string& name) const;
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant,
+                                          const std::string& name) const;
 
   struct Impl;
   Impl& impl() const { return *impl_; }

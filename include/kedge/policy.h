@@ -18,7 +18,7 @@ struct PolicyOption {
 };
 
 struct PolicyMethod {
-  std::string role;      // scorer | allocator | schedule
+  std::string role;  // scorer | allocator | schedule
   std::string name;
   std::string summary;
   std::string source;
@@ -28,7 +28,8 @@ struct PolicyMethod {
 
 std::vector<PolicyMethod> list_policies();
 
-// Checks a policy text without a model; returns the resolved text with every option spelled out. Error usage, with the nearest name.
+// Checks a policy text without a model; returns the resolved text with every option spelled out. Error usage, with the
+// nearest name.
 Result<std::string> resolve_policy(std::string_view text);
 
 }  // namespace kedge

@@ -16,38 +16,39 @@ namespace kedge {
 
 enum class Overflow { evict, error, truncate };  // what happens when the tokens do not fit the budget
 
-// How a prompt that does not fit is read. layer_major: each layer attends over the whole prompt before it is evicted (exact);
-// chunked: evicted between chunks (any length in any budget). automatic: layer_major where the budget has room for it.
+// How a prompt that does not fit is read. layer_major: each layer attends over the whole prompt before it is evicted
+// (exact); chunked: evicted between chunks (any length in any budget). automatic: layer_major where the budget has room
+// for it.
 enum class PrefillOrder { automatic, layer_major, chunked };
 
 struct SessionOptions {
   Budget budget;
-  std::string policy;              // empty: "andpro" with a budget, "none" without
-  std::string sinks;               // "4"; empty: the policy's default
-  std::string recent;              // "45%" or "64"; empty: the policy's default
+  std::string policy;  // empty: "andpro" with a budget, "none" without
+  std::string sinks;   // "4"; empty: the policy's default
+  std::string recent;  // "45%" or "64"; empty: the policy's default
   Overflow overflow = Overflow::evict;
   PrefillOrder order = PrefillOrder::automatic;
-  int n_ctx = 0;                   // logical length allowed; 0: what the model was trained to, or more if the budget evicts
-  int n_batch = 2048;              // tokens of a chunk at most, where the prompt is read in chunks
-  int n_ubatch = 512;              // tokens of one graph
-  std::string cache_type = "f16";  // f16 | bf16
-  uint64_t seed = 0;               // of the `random` policy
-  double policy_time_limit_ms = 0; // 0: none. Past it an eviction finishes with sinks + recent, and is counted
+  int n_ctx = 0;       // logical length allowed; 0: what the model was trained to, or more if the budget evicts
+  int n_batch = 2048;  // tokens of a chunk at most, where the prompt is read in chunks
+  int n_ubatch = 512;  // tokens of one graph
+  std::string cache_type = "f16";   // f16 | bf16
+  uint64_t seed = 0;                // of the `random` policy
+  double policy_time_limit_ms = 0;  // 0: none. Past it an eviction finishes with sinks + recent, and is counted
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
-  int64_t expected_generated = -1; // -1: not known
+  int64_t expected_generated = -1;  // -1: not known
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
 
 struct SamplerOptions {
-  float temperature = 0.8F;        // <= 0: greedy
+  float temperature = 0.8F;  // <= 0: greedy
   int top_k = 40;
   float top_p = 0.95F;
   float min_p = 0.05F;
   float repeat_penalty = 1.0F;
   int repeat_last_n = 64;
-  uint32_t seed = 0xFFFFFFFF;      // that value: random
+  uint32_t seed = 0xFFFFFFFF;  // that value: random
 };
 
 class Session {
@@ -56,15 +57,17 @@ class Session {
   static Result<std::unique_ptr<Session>> create(const Model& model, const SessionOptions& options);
   ~Session();
 
-  // Reads tokens; logits of the last one are then in logits(). `progress(done, total)` is called between graphs; returning
-  // false stops (error cancelled; the session is then as before the call or ended cleanly, never half written).
+  // Reads tokens; logits of the last one are then in logits(). `progress(done, total)` is called between graphs;
+  // returning false stops (error cancelled; the session is then as before the call or ended cleanly, never half
+  // written).
   using Progress = std::function<bool(int64_t done, int64_t total)>;
   Status prefill(std::span<const Token> tokens, const Progress& progress = {});
 
   // Appends one token and computes the logits of the next. The budget holds; rows are evicted as the schedule says.
   Status decode(Token token);
 
-  // Teacher forcing: appends tokens as one batch, nothing is evicted; logits f32 [tokens.size()][n_vocab] go to `each` row by row.
+  // Teacher forcing: appends tokens as one batch, nothing is evicted; logits f32 [tokens.size()][n_vocab] go to `each`
+  // row by row.
   using EachLogits = std::function<void(int64_t index, std::span<const float> logits)>;
   Status score(std::span<const Token> tokens, const EachLogits& each);
 
@@ -88,8 +91,8 @@ class Session {
 struct BudgetMeaning {
   int64_t budget_bytes = 0;
   int64_t full_bytes = 0;
-  double rows_per_head = 0;      // kept on average after an eviction
-  std::string plan;              // prefill order, chunk, eviction targets
+  double rows_per_head = 0;  // kept on average after an eviction
+  std::string plan;          // prefill order, chunk, eviction targets
 };
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options);
 

@@ -22,21 +22,27 @@ constexpr std::array<PromptWeightsName, 4> kPromptWeights = {{
 
 Result<tensor::PromptWeights> parse_prompt_weights(const std::string& name) {
   for (const PromptWeightsName& known : kPromptWeights) {
-    if (name == known.name) return known.value;
+    if (name == known.name)
+      return known.value;
   }
   return Error{ErrorCode::usage, "prompt weights '" + name + "' are not known; allowed: auto, native, f32, bf16"};
 }
 
 Result<const AttentionKernels*> choose_kernels(const std::string& name) {
-  if (name == "auto") return &best_attention_kernels();
-  if (const AttentionKernels* kernels = attention_kernels(name.c_str()); kernels != nullptr) return kernels;
-  return Error{ErrorCode::usage, "kernels '" + name + "' are not known or this CPU cannot run them; allowed: auto, ref, avx2, "
-                                 "avx512, avx512bf16 (this CPU's best: " + best_attention_kernels().name + ")"};
+  if (name == "auto")
+    return &best_attention_kernels();
+  if (const AttentionKernels* kernels = attention_kernels(name.c_str()); kernels != nullptr)
+    return kernels;
+  return Error{ErrorCode::usage, "kernels '" + name +
+                                     "' are not known or this CPU cannot run them; allowed: auto, ref, avx2, "
+                                     "avx512, avx512bf16 (this CPU's best: " +
+                                     best_attention_kernels().name + ")"};
 }
 
 const char* name_of(tensor::PromptWeights value) {
   for (const PromptWeightsName& known : kPromptWeights) {
-    if (value == known.value) return known.name;
+    if (value == known.value)
+      return known.name;
   }
   return "auto";
 }
@@ -69,24 +75,32 @@ Model::~Model() = default;
 
 Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
   const Result<tensor::PromptWeights> prompt_weights = parse_prompt_weights(options.prompt_weights);
-  if (!prompt_weights) return prompt_weights.error();
+  if (!prompt_weights)
+    return prompt_weights.error();
   const Result<const AttentionKernels*> kernels = choose_kernels(options.kernels);
-  if (!kernels) return kernels.error();
+  if (!kernels)
+    return kernels.error();
   std::unique_ptr<Model> model(new Model());
   Impl& impl = *model->impl_;
   impl.kernels = *kernels;
-  Result<std::unique_ptr<tensor::Compute>> compute = tensor::Compute::create({.n_threads = options.n_threads, .pin = options.pin_threads});
-  if (!compute) return compute.error();
+  Result<std::unique_ptr<tensor::Compute>> compute =
+      tensor::Compute::create({.n_threads = options.n_threads, .pin = options.pin_threads});
+  if (!compute)
+    return compute.error();
   impl.compute = *std::move(compute);
-  Result<std::unique_ptr<model::Model>> net = model::load_model(*impl.compute, options.path, {.prompt_weights = *prompt_weights});
-  if (!net) return net.error();
+  Result<std::unique_ptr<model::Model>> net =
+      model::load_model(*impl.compute, options.path, {.prompt_weights = *prompt_weights});
+  if (!net)
+    return net.error();
   impl.net = *std::move(net);
   Result<std::unique_ptr<model::Tokenizer>> tokenizer = model::Tokenizer::open(options.path);
-  if (!tokenizer) return tokenizer.error();
+  if (!tokenizer)
+    return tokenizer.error();
   impl.tokenizer = *std::move(tokenizer);
   if (impl.tokenizer->n_vocab() != impl.net->hyper().n_vocab) {
-    return Error{ErrorCode::model_unreadable, options.path + ": the tokenizer has " + std::to_string(impl.tokenizer->n_vocab()) +
-                                                  " tokens and token_embd.weight has " + std::to_string(impl.net->hyper().n_vocab)};
+    return Error{ErrorCode::model_unreadable,
+                 options.path + ": the tokenizer has " + std::to_string(impl.tokenizer->n_vocab()) +
+                     " tokens and token_embd.weight has " + std::to_string(impl.net->hyper().n_vocab)};
   }
   impl.info = describe(impl);
   return model;
@@ -107,7 +121,8 @@ Result<std::string> Model::apply_chat_template(std::span<const ChatMessage> mess
                                                const std::string& name) const {
   std::vector<model::Tokenizer::Message> inner;
   inner.reserve(messages.size());
-  for (const ChatMessage& message : messages) inner.push_back({message.role, message.content});
+  for (const ChatMessage& message : messages)
+    inner.push_back({message.role, message.content});
   return impl_->tokenizer->apply_chat_template(inner, add_assistant, name);
 }
 

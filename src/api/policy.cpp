@@ -11,18 +11,24 @@ using eviction::OptionInfo;
 
 const char* kind_name(OptionInfo::Kind kind) {
   switch (kind) {
-    case OptionInfo::Kind::integer: return "integer";
-    case OptionInfo::Kind::real: return "real";
-    case OptionInfo::Kind::percent_or_rows: return "rows";
-    case OptionInfo::Kind::choice: return "choice";
-    case OptionInfo::Kind::flag: return "flag";
+    case OptionInfo::Kind::integer:
+      return "integer";
+    case OptionInfo::Kind::real:
+      return "real";
+    case OptionInfo::Kind::percent_or_rows:
+      return "rows";
+    case OptionInfo::Kind::choice:
+      return "choice";
+    case OptionInfo::Kind::flag:
+      return "flag";
   }
   return "";
 }
 
 void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Method>& methods) {
   for (const Method& method : methods) {
-    PolicyMethod entry{.role = role, .name = method.info.name, .summary = method.info.summary, .source = method.info.source};
+    PolicyMethod entry{
+        .role = role, .name = method.info.name, .summary = method.info.summary, .source = method.info.source};
     for (const OptionInfo& option : method.info.options) {
       entry.options.push_back({.name = option.name,
                                .kind = kind_name(option.kind),
@@ -31,7 +37,8 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
                                .help = option.help});
     }
     if (method.make_scorer != nullptr || !method.evicts) {
-      if (Result<std::string> resolved = resolve_policy(method.info.name)) entry.defaults = *resolved;
+      if (Result<std::string> resolved = resolve_policy(method.info.name))
+        entry.defaults = *resolved;
     }
     out.push_back(std::move(entry));
   }
@@ -49,7 +56,8 @@ std::vector<PolicyMethod> list_policies() {
 
 Result<std::string> resolve_policy(std::string_view text) {
   Result<eviction::Policy> policy = eviction::parse_policy(text, {});
-  if (!policy) return policy.error();
+  if (!policy)
+    return policy.error();
   return policy->text;
 }
 

@@ -18,7 +18,8 @@ Session::~Session() = default;
 
 Result<std::unique_ptr<Session>> Session::create(const Model& model, const SessionOptions& options) {
   Result<std::unique_ptr<session::Timeline>> timeline = session::Timeline::create(model.impl().engine(), options);
-  if (!timeline) return timeline.error();
+  if (!timeline)
+    return timeline.error();
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
   session->set_sampler({});
@@ -28,18 +29,22 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model, const Sessi
 Status Session::prefill(std::span<const Token> tokens, const Progress& progress) {
   Status status = impl_->timeline->prefill(tokens, progress);
   if (status) {
-    for (const Token token : tokens) impl_->sampler->accept(token);
+    for (const Token token : tokens)
+      impl_->sampler->accept(token);
   }
   return status;
 }
 
 Status Session::decode(Token token) {
   Status status = impl_->timeline->decode(token);
-  if (status) impl_->sampler->accept(token);
+  if (status)
+    impl_->sampler->accept(token);
   return status;
 }
 
-Status Session::score(std::span<const Token> tokens, const EachLogits& each) { return impl_->timeline->score(tokens, each); }
+Status Session::score(std::span<const Token> tokens, const EachLogits& each) {
+  return impl_->timeline->score(tokens, each);
+}
 
 std::span<const float> Session::logits() const { return impl_->timeline->logits(); }
 int64_t Session::n_tokens() const { return impl_->timeline->n_tokens(); }
@@ -61,9 +66,11 @@ KvMap Session::kv_map() const { return impl_->timeline->kv_map(); }
 
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options) {
   Result<eviction::Policy> policy = session::session_policy(options);
-  if (!policy) return policy.error();
+  if (!policy)
+    return policy.error();
   Result<session::Plan> plan = session::plan_session(model.impl().net->hyper(), options, *policy);
-  if (!plan) return plan.error();
+  if (!plan)
+    return plan.error();
   return BudgetMeaning{.budget_bytes = plan->budget_bytes,
                        .full_bytes = plan->full_bytes,
                        .rows_per_head = plan->rows_per_head,

@@ -9,8 +9,8 @@ namespace kedge::attention {
 class AttentionPort {
  public:
   virtual ~AttentionPort() = default;
-  // q [n, n_heads * head_dim], k and v [n, n_kv_heads * head_dim], all f32 contiguous; x_normed: the layer's normed input
-  // (for learned gates; may be ignored). Returns y [n, n_heads * head_dim].
+  // q [n, n_heads * head_dim], k and v [n, n_kv_heads * head_dim], all f32 contiguous; x_normed: the layer's normed
+  // input (for learned gates; may be ignored). Returns y [n, n_heads * head_dim].
   virtual tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
                                 tensor::Tensor x_normed) = 0;
 };

@@ -28,8 +28,8 @@ RaggedAttention::RaggedAttention(const Options& options) : options_(options) {
 
 RaggedAttention::~RaggedAttention() = default;
 
-tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
-                                       tensor::Tensor /*x_normed*/) {
+tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k,
+                                       tensor::Tensor v, tensor::Tensor /*x_normed*/) {
   const int64_t n_tokens = q->ne[1];
   const int64_t width = q->ne[0];  // n_heads * head_dim
   Node* node = &nodes_.emplace_back(Node{this, layer});
@@ -37,7 +37,8 @@ tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::
   tensor::Tensor appended = graph.custom(rows, 1, 1, append_node, node);
   const std::array<tensor::Tensor, 2> inputs = {q, appended};
   if (n_tokens > 1) {
-    if (scratch_.empty()) scratch_.resize(static_cast<size_t>(scratch_floats_) * options_.n_threads + kAlignFloats);
+    if (scratch_.empty())
+      scratch_.resize(static_cast<size_t>(scratch_floats_) * options_.n_threads + kAlignFloats);
     return graph.custom(inputs, n_tokens, width, tiles_node, node);
   }
   tensor::Tensor attended = graph.custom(inputs, 1, 1, segments_node, node);
@@ -53,7 +54,8 @@ void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user
   const ggml_tensor* v = dst->src[1];
   const AttentionShape& shape = self.options_.shape;
   check(static_cast<size_t>(k->ne[1]) == self.positions_.size(), "positions of the batch were set");
-  if (ith == 0) self.next_tile_.store(0, std::memory_order_relaxed);
+  if (ith == 0)
+    self.next_tile_.store(0, std::memory_order_relaxed);
   for (int head = ith; head < shape.n_kv_heads; head += nth) {
     self.options_.rows->append(node.layer, head,
                                {.k = floats(k) + static_cast<long>(head) * shape.head_dim,
@@ -65,20 +67,24 @@ void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user
 
 void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) {
   positions_ = positions;
-  if (positions.size() != 1) return;
+  if (positions.size() != 1)
+    return;
   const AttentionShape& shape = options_.shape;
   int most = 0;
   for (int layer = 0; layer < n_layers; ++layer) {
     int segments = 0;
-    for (int head = 0; head < shape.n_kv_heads; ++head) segments += segments_of(options_.rows->view(layer, head).n_rows + 1);
+    for (int head = 0; head < shape.n_kv_heads; ++head)
+      segments += segments_of(options_.rows->view(layer, head).n_rows + 1);
     most = std::max(most, segments);
   }
   const size_t wanted = static_cast<size_t>(most) * partial_floats(shape.group(), shape.head_dim);
-  if (partials_.size() < wanted) partials_.resize(wanted * 2);
+  if (partials_.size() < wanted)
+    partials_.resize(wanted * 2);
 }
 
-// q f32 [1, n_heads * head_dim]. A head's rows are cut into segments of kSegmentRows whatever the number of threads, so that
-// merging is deterministic; each thread walks the same short list and takes the segments whose middle lies in its share.
+// q f32 [1, n_heads * head_dim]. A head's rows are cut into segments of kSegmentRows whatever the number of threads, so
+// that merging is deterministic; each thread walks the same short list and takes the segments whose middle lies in its
+// share.
 void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* user) {
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
@@ -87,7 +93,8 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   const int group = shape.group();
   const int floats_each = partial_floats(group, shape.head_dim);
   long total = 0;
-  for (int head = 0; head < shape.n_kv_heads; ++head) total += self.options_.rows->view(node.layer, head).n_rows;
+  for (int head = 0; head < shape.n_kv_heads; ++head)
+    total += self.options_.rows->view(node.layer, head).n_rows;
   const Share share = share_of(total, ith, nth);
   long at = 0;
   int slot = 0;
@@ -97,9 +104,11 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
       const int end = std::min(rows.n_rows, begin + kSegmentRows);
       const long middle = at + (end - begin) / 2;
       at += end - begin;
-      if (middle < share.begin || middle >= share.end) continue;
-      self.options_.kernels->attend_segment(rows, begin, end, q + static_cast<long>(head) * group * shape.head_dim, group,
-                                            shape.scale, &self.partials_[static_cast<size_t>(slot) * floats_each]);
+      if (middle < share.begin || middle >= share.end)
+        continue;
+      self.options_.kernels->attend_segment(rows, begin, end, q + static_cast<long>(head) * group * shape.head_dim,
+                                            group, shape.scale,
+                                            &self.partials_[static_cast<size_t>(slot) * floats_each]);
     }
   }
 }
@@ -137,7 +146,8 @@ void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* u
   float* scratch = self.scratch_.data() + ((64 - base % 64) % 64) / sizeof(float) + ith * self.scratch_floats_;
   for (;;) {
     const int item = self.next_tile_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= n_tiles * shape.n_kv_heads) break;
+    if (item >= n_tiles * shape.n_kv_heads)
+      break;
     const int head = item % shape.n_kv_heads;
     const int tile = n_tiles - 1 - item / shape.n_kv_heads;
     const int first = tile * kTileQueries;
@@ -154,22 +164,22 @@ void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* u
                                         .group = shape.group(),
                                         .scale = shape.scale},
                                        {.y = y, .row_stride = width, .head_stride = shape.head_dim}, scratch);
-    for (int t = 0; t < n; ++t) self.record(node.layer, head, self.positions_[first + t], q + t * width, y + t * width);
+    for (int t = 0; t < n; ++t)
+      self.record(node.layer, head, self.positions_[first + t], q + t * width, y + t * width);
   }
 }
 
 // q, y: of the group's first query head at this position, f32 [group][head_dim].
 void RaggedAttention::record(int layer, int kv_head, int32_t position, const float* q, const float* y) const {
-  if (options_.taps == nullptr || options_.taps->window() == 0) return;
-  if (position + options_.taps->window() <= positions_.back()) return;  // a newer row takes its slot
+  if (options_.taps == nullptr || options_.taps->window() == 0)
+    return;
+  if (position + options_.taps->window() <= positions_.back())
+    return;  // a newer row takes its slot
   const AttentionShape& shape = options_.shape;
   for (int g = 0; g < shape.group(); ++g) {
     const long offset = static_cast<long>(g) * shape.head_dim;
-    options_.taps->record({.layer = layer,
-                           .head = kv_head * shape.group() + g,
-                           .position = position,
-                           .q = q + offset,
-                           .y = y + offset});
+    options_.taps->record(
+        {.layer = layer, .head = kv_head * shape.group() + g, .position = position, .q = q + offset, .y = y + offset});
   }
 }
 

@@ -3,7 +3,8 @@
 //   one token:   [append K,V] -> [attend: (kv head, segment) items -> partial m,l,O] -> [merge -> y]
 //   a batch:     [append K,V] -> [attend: (kv head, query tile) items, largest first -> y]
 //
-// Nodes carry no lengths: what they attend over is looked up when they run, so a decode graph is built once and replayed.
+// Nodes carry no lengths: what they attend over is looked up when they run, so a decode graph is built once and
+// replayed.
 #pragma once
 
 #include <atomic>
@@ -76,10 +77,10 @@ class RaggedAttention final : public AttentionPort {
 
   Options options_;
   std::span<const int32_t> positions_;
-  std::deque<Node> nodes_;              // stable addresses: nodes hold pointers to their elements
-  std::vector<float> partials_;         // decode: f32 [slots][partial_floats]
-  std::atomic<int> next_tile_{0};       // prefill: next tile to hand out
-  std::vector<float> scratch_;          // prefill: per thread, 64-byte aligned
+  std::deque<Node> nodes_;         // stable addresses: nodes hold pointers to their elements
+  std::vector<float> partials_;    // decode: f32 [slots][partial_floats]
+  std::atomic<int> next_tile_{0};  // prefill: next tile to hand out
+  std::vector<float> scratch_;     // prefill: per thread, 64-byte aligned
   long scratch_floats_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// The nodes against a dense attention with a mask: every head has its own rows, batches and single tokens, one and two threads.
+// The nodes against a dense attention with a mask: every head has its own rows, batches and single tokens, one and two
+// threads.
 #include "attention/ragged_attention.h"
 
 #include <ggml.h>
@@ -28,7 +29,8 @@ class PlainRows final : public KvRows {
     positions_.resize(n_heads * blocks_each * kBlockRows);
     for (size_t h = 0; h < n_heads; ++h) {
       heads_.push_back({});
-      for (int b = 0; b < blocks_each; ++b) heads_.back().blocks.push_back(static_cast<uint32_t>(static_cast<size_t>(b) * n_heads + h));
+      for (int b = 0; b < blocks_each; ++b)
+        heads_.back().blocks.push_back(static_cast<uint32_t>(static_cast<size_t>(b) * n_heads + h));
     }
   }
 
@@ -38,9 +40,10 @@ class PlainRows final : public KvRows {
       const KvHeadView v = view(layer, head);
       const uint32_t block = h.blocks[static_cast<size_t>(h.n_rows / kBlockRows)];
       std::byte* at = reinterpret_cast<std::byte*>(arena_.data()) + block * v.block_bytes();
-      write_row(at, h.n_rows % kBlockRows, shape_.head_dim, RowType::f16, rows.k + static_cast<long>(i) * rows.row_stride,
-                rows.v + static_cast<long>(i) * rows.row_stride);
-      positions_[block * static_cast<size_t>(kBlockRows) + static_cast<size_t>(h.n_rows % kBlockRows)] = rows.positions[i];
+      write_row(at, h.n_rows % kBlockRows, shape_.head_dim, RowType::f16,
+                rows.k + static_cast<long>(i) * rows.row_stride, rows.v + static_cast<long>(i) * rows.row_stride);
+      positions_[block * static_cast<size_t>(kBlockRows) + static_cast<size_t>(h.n_rows % kBlockRows)] =
+          rows.positions[i];
     }
   }
   KvHeadView view(int layer, int head) const override {
@@ -87,7 +90,8 @@ struct Case {
 };
 
 struct Fixture {
-  explicit Fixture(const Case& c, int n_threads) : rows(c.shape, c.history + c.batch), taps({kLayers, 8, c.shape.n_heads, c.shape.head_dim}) {
+  explicit Fixture(const Case& c, int n_threads)
+      : rows(c.shape, c.history + c.batch), taps({kLayers, 8, c.shape.n_heads, c.shape.head_dim}) {
     compute = tensor::Compute::create({.n_threads = n_threads}).value().release();
     file = tensor::GgufFile::open(tiny_file()).value().release();
     weights = tensor::Weights::create(*compute, *file, tensor::PromptWeights::native, false).value().release();
@@ -108,7 +112,8 @@ std::vector<float> random_floats(size_t n, uint32_t seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
   std::vector<float> out(n);
-  for (float& x : out) x = ggml_fp16_to_fp32(ggml_fp32_to_fp16(normal(rng)));  // what f16 rows hold exactly
+  for (float& x : out)
+    x = ggml_fp16_to_fp32(ggml_fp32_to_fp16(normal(rng)));  // what f16 rows hold exactly
   return out;
 }
 
@@ -120,7 +125,8 @@ struct Inputs {  // f32 [n_tokens, heads * head_dim]
 Inputs inputs_of(const Case& c) {
   const auto n = static_cast<size_t>(c.history + c.batch);
   const auto d = static_cast<size_t>(c.shape.head_dim);
-  return {random_floats(n * c.shape.n_heads * d, 1), random_floats(n * c.shape.n_kv_heads * d, 2), random_floats(n * c.shape.n_kv_heads * d, 3)};
+  return {random_floats(n * c.shape.n_heads * d, 1), random_floats(n * c.shape.n_kv_heads * d, 2),
+          random_floats(n * c.shape.n_kv_heads * d, 3)};
 }
 
 // y of the batch's tokens in double, over the rows that `kept` leaves of the history and the batch up to each token.
@@ -133,7 +139,8 @@ std::vector<float> dense_reference(const Case& c, const Inputs& in) {
       std::vector<double> logits;
       std::vector<int> seen;
       for (int p = 0; p <= c.history + t; ++p) {
-        if (p < c.history && !kept(p, kv)) continue;
+        if (p < c.history && !kept(p, kv))
+          continue;
         double dot = 0;
         for (int i = 0; i < d; ++i) {
           dot += static_cast<double>(in.q[(static_cast<size_t>(c.history + t) * c.shape.n_heads + h) * d + i]) *
@@ -148,9 +155,11 @@ std::vector<float> dense_reference(const Case& c, const Inputs& in) {
       for (size_t r = 0; r < seen.size(); ++r) {
         const double w = std::exp(logits[r] - most);
         sum += w;
-        for (int i = 0; i < d; ++i) y[i] += w * in.v[(static_cast<size_t>(seen[r]) * c.shape.n_kv_heads + kv) * d + i];
+        for (int i = 0; i < d; ++i)
+          y[i] += w * in.v[(static_cast<size_t>(seen[r]) * c.shape.n_kv_heads + kv) * d + i];
       }
-      for (int i = 0; i < d; ++i) out[(static_cast<size_t>(t) * c.shape.n_heads + h) * d + i] = static_cast<float>(y[i] / sum);
+      for (int i = 0; i < d; ++i)
+        out[(static_cast<size_t>(t) * c.shape.n_heads + h) * d + i] = static_cast<float>(y[i] / sum);
     }
   }
   return out;
@@ -162,13 +171,18 @@ std::vector<float> run_nodes(const Case& c, const Inputs& in, int n_threads, Fix
   for (int layer = 0; layer < kLayers; ++layer) {
     for (int head = 0; head < c.shape.n_kv_heads; ++head) {
       for (int32_t p = 0; p < c.history; ++p) {
-        if (!kept(p, head)) continue;
+        if (!kept(p, head))
+          continue;
         const long at = p * kv_width + static_cast<long>(head) * d;
         fixture.rows.append(layer, head, {&in.k[at], &in.v[at], kv_width, std::span<const int32_t>(&p, 1)});
       }
     }
   }
-  RaggedAttention port({.shape = c.shape, .kernels = &best_attention_kernels(), .rows = &fixture.rows, .taps = &fixture.taps, .n_threads = n_threads});
+  RaggedAttention port({.shape = c.shape,
+                        .kernels = &best_attention_kernels(),
+                        .rows = &fixture.rows,
+                        .taps = &fixture.taps,
+                        .n_threads = n_threads});
   tensor::Graph graph(*fixture.compute, *fixture.weights);
   tensor::Tensor q = graph.input_f32(c.batch, static_cast<int64_t>(c.shape.n_heads) * d);
   tensor::Tensor k = graph.input_f32(c.batch, kv_width);
@@ -184,10 +198,12 @@ std::vector<float> run_nodes(const Case& c, const Inputs& in, int n_threads, Fix
   graph.set(k, std::span<const float>(in.k).subspan(from * kv_width));
   graph.set(v, std::span<const float>(in.v).subspan(from * kv_width));
   std::vector<int32_t> positions(static_cast<size_t>(c.batch));
-  for (int t = 0; t < c.batch; ++t) positions[t] = c.history + t;
+  for (int t = 0; t < c.batch; ++t)
+    positions[t] = c.history + t;
   port.prepare(positions, kLayers);
   graph.run();
-  for (const float difference : graph.read(both)) EXPECT_EQ(difference, 0.0F);  // layers hold the same rows
+  for (const float difference : graph.read(both))
+    EXPECT_EQ(difference, 0.0F);  // layers hold the same rows
   const std::span<const float> y = graph.read(y0);
   return {y.begin(), y.end()};
 }
@@ -214,7 +230,8 @@ TEST(RaggedAttention, EqualsMaskedDenseAttention) {
     Fixture one(c, 1);
     const std::vector<float> y = run_nodes(c, in, 1, one);
     ASSERT_EQ(y.size(), expected.size());
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 2e-5F) << i;
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(y[i], expected[i], 2e-5F) << i;
     Fixture two(c, 2);
     EXPECT_EQ(run_nodes(c, in, 2, two), y) << "two threads give other bits";
   }
@@ -236,7 +253,8 @@ TEST(RaggedAttention, RecordsTheNewestQueriesAndOutputs) {
       }
     }
   }
-  EXPECT_TRUE(fixture.taps.gather({.layer = 1, .first_head = 3, .group = 3, .n_tokens = 60}).positions.empty()) << "a gap ends the window";
+  EXPECT_TRUE(fixture.taps.gather({.layer = 1, .first_head = 3, .group = 3, .n_tokens = 60}).positions.empty())
+      << "a gap ends the window";
 }
 
 }  // namespace

@@ -26,11 +26,13 @@ void Taps::record(const Row& row) {
 
 ObservedWindow Taps::gather(const Query& query) const {
   ObservedWindow out;
-  if (shape_.window == 0) return out;
+  if (shape_.window == 0)
+    return out;
   int n = 0;
   while (n < std::min(shape_.window, query.n_tokens)) {
     const int32_t position = query.n_tokens - 1 - n;
-    if (positions_[slot(query.layer, query.first_head, position)] != position) break;
+    if (positions_[slot(query.layer, query.first_head, position)] != position)
+      break;
     ++n;
   }
   const auto d = static_cast<size_t>(shape_.head_dim);

@@ -9,7 +9,8 @@ namespace kedge {
 
 // Aborts with file, line and `what` unless `condition` holds. Cheap enough to stay in release builds.
 inline void check(bool condition, const char* what, std::source_location where = std::source_location::current()) {
-  if (condition) [[likely]] return;
+  if (condition) [[likely]]
+    return;
   std::fprintf(stderr, "kedge: internal check failed: %s (%s:%u)\n", what, where.file_name(), where.line());
   std::abort();
 }

@@ -18,13 +18,13 @@ inline constexpr int kSegmentRows = 256;
 inline constexpr int partial_floats(int group, int head_dim) { return group * (2 + head_dim); }
 
 struct TileQueries {
-  const float* q;            // f32: query row t of group member g is q + t * row_stride + g * head_stride, head_dim floats
-  long row_stride;           // floats
-  long head_stride;          // floats
+  const float* q;    // f32: query row t of group member g is q + t * row_stride + g * head_stride, head_dim floats
+  long row_stride;   // floats
+  long head_stride;  // floats
   const int32_t* positions;  // i32 [n_queries], ascending; query t sees the rows whose position <= positions[t]
   int n_queries;
-  int group;                 // query heads of this kv head, 1..16
-  float scale;               // multiplies q.k
+  int group;    // query heads of this kv head, 1..16
+  float scale;  // multiplies q.k
 };
 
 struct TileOutput {

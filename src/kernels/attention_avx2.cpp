@@ -33,17 +33,20 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
 }
 
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
-  if (rows.type == RowType::f16) return tile_f32<RowType::f16>(rows, queries, out, scratch);
+  if (rows.type == RowType::f16)
+    return tile_f32<RowType::f16>(rows, queries, out, scratch);
   return tile_f32<RowType::bf16>(rows, queries, out, scratch);
 }
 
 void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights) {
-  if (rows.type == RowType::f16) return weights_f32<RowType::f16>(rows, queries, weights);
+  if (rows.type == RowType::f16)
+    return weights_f32<RowType::f16>(rows, queries, weights);
   return weights_f32<RowType::bf16>(rows, queries, weights);
 }
 
 void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
-  if (rows.type == RowType::f16) return anchors_f32<RowType::f16>(rows, a, y, n, score);
+  if (rows.type == RowType::f16)
+    return anchors_f32<RowType::f16>(rows, a, y, n, score);
   return anchors_f32<RowType::bf16>(rows, a, y, n, score);
 }
 

@@ -10,8 +10,8 @@
 #include "kernels/attention_targets.h"
 
 #ifdef __clang__
-#pragma clang attribute push( \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
+                             apply_to = function)
 #else
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #endif
@@ -34,17 +34,20 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
 }
 
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
-  if (rows.type == RowType::f16) return tile_f32<RowType::f16>(rows, queries, out, scratch);
+  if (rows.type == RowType::f16)
+    return tile_f32<RowType::f16>(rows, queries, out, scratch);
   return tile_f32<RowType::bf16>(rows, queries, out, scratch);
 }
 
 void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights) {
-  if (rows.type == RowType::f16) return weights_f32<RowType::f16>(rows, queries, weights);
+  if (rows.type == RowType::f16)
+    return weights_f32<RowType::f16>(rows, queries, weights);
   return weights_f32<RowType::bf16>(rows, queries, weights);
 }
 
 void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
-  if (rows.type == RowType::f16) return anchors_f32<RowType::f16>(rows, a, y, n, score);
+  if (rows.type == RowType::f16)
+    return anchors_f32<RowType::f16>(rows, a, y, n, score);
   return anchors_f32<RowType::bf16>(rows, a, y, n, score);
 }
 

@@ -10,8 +10,8 @@
 #include "kernels/attention_targets.h"
 
 #ifdef __clang__
-#pragma clang attribute push( \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), \
+                             apply_to = function)
 #else
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #endif
@@ -25,12 +25,14 @@ namespace {
 
 void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
                     float* partial) {
-  if (rows.type == RowType::f16) return avx512::attend_segment(rows, row_begin, row_end, q, group, scale, partial);
+  if (rows.type == RowType::f16)
+    return avx512::attend_segment(rows, row_begin, row_end, q, group, scale, partial);
   return decode<RowType::bf16, Bf16Scores>(rows, row_begin, row_end, q, group, scale, partial);
 }
 
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
-  if (rows.type == RowType::f16) return avx512::attend_tile(rows, queries, out, scratch);
+  if (rows.type == RowType::f16)
+    return avx512::attend_tile(rows, queries, out, scratch);
   return tile_bf16(rows, queries, out, scratch);
 }
 

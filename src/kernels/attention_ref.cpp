@@ -39,7 +39,8 @@ Softmax softmax_of(const KvHeadView& rows, int row_begin, int row_end, const flo
   for (int row = row_begin; row < row_end && rows.position(row) <= last_position; ++row) {
     const double logit = key_dot(rows, row, q) * static_cast<double>(scale);
     logits[static_cast<size_t>(row - row_begin)] = logit;
-    if (logit > out.m) out.m = logit;
+    if (logit > out.m)
+      out.m = logit;
   }
   for (int row = row_begin; row < row_end && rows.position(row) <= last_position; ++row) {
     const auto i = static_cast<size_t>(row - row_begin);
@@ -67,8 +68,8 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
   float* l = partial + group;
   float* o = partial + 2 * group;
   for (int g = 0; g < group; ++g) {
-    const Softmax softmax = softmax_of(rows, row_begin, row_end, q + g * rows.head_dim, scale,
-                                       std::numeric_limits<int>::max());
+    const Softmax softmax =
+        softmax_of(rows, row_begin, row_end, q + g * rows.head_dim, scale, std::numeric_limits<int>::max());
     m[g] = static_cast<float>(softmax.m);
     l[g] = static_cast<float>(softmax.l);
     weighted_values(rows, row_begin, softmax, 1.0, o + g * rows.head_dim);
@@ -113,7 +114,8 @@ void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n
 }
 
 void exp2_floats(const float* x, float* y, int n) {
-  for (int i = 0; i < n; ++i) y[i] = std::exp2(x[i]);
+  for (int i = 0; i < n; ++i)
+    y[i] = std::exp2(x[i]);
 }
 
 }  // namespace

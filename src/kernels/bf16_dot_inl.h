@@ -49,7 +49,8 @@ struct Bf16Scores {
     const std::byte* k[kVecs];
     for (int j = 0; j < kVecs; ++j) {
       k[j] = step.block[vec + j];
-      for (int g = 0; g < G; ++g) sum[g][j] = simd::zero();
+      for (int g = 0; g < G; ++g)
+        sum[g][j] = simd::zero();
     }
     for (int i = 0; i < d / 2; ++i) {
       __m512i key[kVecs];
@@ -63,29 +64,33 @@ struct Bf16Scores {
         const __m512i q_high = _mm512_set1_epi32(static_cast<int>(high[i * G + g]));
         const __m512i q_low = _mm512_set1_epi32(static_cast<int>(low[i * G + g]));
 #pragma GCC unroll 8
-        for (int j = 0; j < kVecs; ++j) sum[g][j] = dot_pairs(sum[g][j], key[j], q_high);
+        for (int j = 0; j < kVecs; ++j)
+          sum[g][j] = dot_pairs(sum[g][j], key[j], q_high);
 #pragma GCC unroll 8
-        for (int j = 0; j < kVecs; ++j) sum[g][j] = dot_pairs(sum[g][j], key[j], q_low);
+        for (int j = 0; j < kVecs; ++j)
+          sum[g][j] = dot_pairs(sum[g][j], key[j], q_low);
       }
     }
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) simd::store(s + g * kStepRows + (vec + j) * simd::kLanes, sum[g][j]);
+      for (int j = 0; j < kVecs; ++j)
+        simd::store(s + g * kStepRows + (vec + j) * simd::kLanes, sum[g][j]);
     }
   }
 
   [[gnu::always_inline]] inline void operator()(const Step& step, int d, float* s) const {
     constexpr int kVecs = G <= 5 ? 4 : 2;
     const int dim = kDim != 0 ? kDim : d;
-    for (int vec = 0; vec * simd::kLanes < step.n_rows; vec += kVecs) score<kVecs>(step, vec, dim, s);
+    for (int vec = 0; vec * simd::kLanes < step.n_rows; vec += kVecs)
+      score<kVecs>(step, vec, dim, s);
   }
 };
 
 struct PairTile {
   const uint32_t* a;  // bf16 pairs: row i at a + i * a_row
   long a_row;
-  float* c;           // f32: row i at c + i * c_row
+  float* c;  // f32: row i at c + i * c_row
   long c_row;
   const float* factor = nullptr;  // f32 [6]: c is multiplied by it first
 };
@@ -97,25 +102,29 @@ template <int kVecs>
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) sum[i][j] = simd::zero();
+    for (int j = 0; j < kVecs; ++j)
+      sum[i][j] = simd::zero();
   }
   const uint32_t* a3 = t.a + 3 * t.a_row;
   for (int k = 0; k < d / 2; ++k) {
     __m512i key[kVecs];
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) key[j] = _mm512_loadu_si512(blocks[j] + k * 64);
+    for (int j = 0; j < kVecs; ++j)
+      key[j] = _mm512_loadu_si512(blocks[j] + k * 64);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
       const uint32_t pair = i < 3 ? t.a[i * t.a_row + k] : a3[(i - 3) * t.a_row + k];
       const __m512i q = _mm512_set1_epi32(static_cast<int>(pair));
 #pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) sum[i][j] = dot_pairs(sum[i][j], key[j], q);
+      for (int j = 0; j < kVecs; ++j)
+        sum[i][j] = dot_pairs(sum[i][j], key[j], q);
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) simd::store(t.c + i * t.c_row + j * simd::kLanes, sum[i][j]);
+    for (int j = 0; j < kVecs; ++j)
+      simd::store(t.c + i * t.c_row + j * simd::kLanes, sum[i][j]);
   }
 }
 
@@ -135,39 +144,51 @@ template <int kVecs>
     const std::byte* pair_row = v[k / 8] + (static_cast<long>(k % 8) * d + column) * 4;
     __m512i value[kVecs];
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) value[j] = _mm512_loadu_si512(pair_row + j * 64);
+    for (int j = 0; j < kVecs; ++j)
+      value[j] = _mm512_loadu_si512(pair_row + j * 64);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
       const uint32_t pair = i < 3 ? t.a[i * t.a_row + k] : a3[(i - 3) * t.a_row + k];
       const __m512i p = _mm512_set1_epi32(static_cast<int>(pair));
 #pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) sum[i][j] = dot_pairs(sum[i][j], value[j], p);
+      for (int j = 0; j < kVecs; ++j)
+        sum[i][j] = dot_pairs(sum[i][j], value[j], p);
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) simd::store(t.c + i * t.c_row + column + j * simd::kLanes, sum[i][j]);
+    for (int j = 0; j < kVecs; ++j)
+      simd::store(t.c + i * t.c_row + column + j * simd::kLanes, sum[i][j]);
   }
 }
 
 inline void dot_keys_of(const PairTile& t, const std::byte* const* blocks, int n_blocks, int d) {
   switch (n_blocks) {
-    case 1: return dot_keys<1>(t, blocks, d);
-    case 2: return dot_keys<2>(t, blocks, d);
-    case 3: return dot_keys<3>(t, blocks, d);
-    default: return dot_keys<4>(t, blocks, d);
+    case 1:
+      return dot_keys<1>(t, blocks, d);
+    case 2:
+      return dot_keys<2>(t, blocks, d);
+    case 3:
+      return dot_keys<3>(t, blocks, d);
+    default:
+      return dot_keys<4>(t, blocks, d);
   }
 }
 
 inline void dot_values_of(const PairTile& t, const std::byte* const* v, int n_pairs, int d) {
   int column = 0;
-  for (; column + 64 <= d; column += 64) dot_values<4>(t, v, n_pairs, d, column);
+  for (; column + 64 <= d; column += 64)
+    dot_values<4>(t, v, n_pairs, d, column);
   switch ((d - column) / 16) {
-    case 1: return dot_values<1>(t, v, n_pairs, d, column);
-    case 2: return dot_values<2>(t, v, n_pairs, d, column);
-    case 3: return dot_values<3>(t, v, n_pairs, d, column);
-    default: return;
+    case 1:
+      return dot_values<1>(t, v, n_pairs, d, column);
+    case 2:
+      return dot_values<2>(t, v, n_pairs, d, column);
+    case 3:
+      return dot_values<3>(t, v, n_pairs, d, column);
+    default:
+      return;
   }
 }
 
@@ -198,12 +219,14 @@ inline PairBlocks set_pair_blocks(const KvHeadView& rows, int row, int n_rows, u
     out.v[b] = rows.v_block(row / kBlockRows + (b < last ? b : last));
   }
   const int used = n_rows - last * kBlockRows;
-  if (used == kBlockRows) return out;
+  if (used == kBlockRows)
+    return out;
   const auto* from = reinterpret_cast<const uint32_t*>(out.v[last]);
   const int d = rows.head_dim;
   for (int pair = 0; pair < kBlockRows / 2; ++pair) {
     const uint32_t keep = 2 * pair + 1 < used ? 0xFFFFFFFFU : (2 * pair < used ? 0xFFFFU : 0U);
-    for (int i = 0; i < d; ++i) copy[pair * d + i] = from[pair * d + i] & keep;
+    for (int i = 0; i < d; ++i)
+      copy[pair * d + i] = from[pair * d + i] & keep;
   }
   out.v[last] = reinterpret_cast<const std::byte*>(copy);
   return out;
@@ -219,22 +242,26 @@ inline void tile_bf16(const KvHeadView& rows, const TileQueries& queries, const 
   int visible[kTileQueries * kMaxGroup + kTileRows];
   alignas(64) float correction[16];
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
-    if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1]) break;
+    if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1])
+      break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
     count_visible(rows, row, n_rows, queries, t.padded, visible);
     const PairBlocks blocks = set_pair_blocks(rows, row, n_rows, v_copy);
     for (int i = 0; i < t.padded; i += kTileRows) {
       const int depth = highest_of_six(visible + i);
-      if (depth == 0) continue;
+      if (depth == 0)
+        continue;
       const int n_blocks = (depth + kBlockRows - 1) / kBlockRows;
-      for (int r = 0; r < kTileRows; ++r) round_to_pairs(t.q + static_cast<long>(i + r) * d, q + r * d / 2, d);
+      for (int r = 0; r < kTileRows; ++r)
+        round_to_pairs(t.q + static_cast<long>(i + r) * d, q + r * d / 2, d);
       dot_keys_of({.a = q, .a_row = d / 2, .c = t.s, .c_row = kStepRows}, blocks.k, n_blocks, d);
       soften_tile(t, i, visible + i, n_blocks * kBlockRows, correction);
       for (int r = 0; r < kTileRows; ++r) {
         round_to_pairs(t.s + r * kStepRows, p + r * kStepRows / 2, n_blocks * kBlockRows);
       }
-      dot_values_of({.a = p, .a_row = kStepRows / 2, .c = t.o + static_cast<long>(i) * d, .c_row = d,
-                     .factor = correction}, blocks.v, (depth + 1) / 2, d);
+      dot_values_of(
+          {.a = p, .a_row = kStepRows / 2, .c = t.o + static_cast<long>(i) * d, .c_row = d, .factor = correction},
+          blocks.v, (depth + 1) / 2, d);
     }
   }
   write_tile(queries, out, d, t);

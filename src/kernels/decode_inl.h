@@ -18,7 +18,8 @@ constexpr int kVecsPerBlock = kBlockRows / simd::kLanes;
 
 constexpr int largest_power_of_two(int limit) {
   int n = 1;
-  while (2 * n <= limit) n *= 2;
+  while (2 * n <= limit)
+    n *= 2;
   return n;
 }
 
@@ -57,15 +58,18 @@ template <RowType kType, int G, int kVecs>
   const std::byte* k[kVecs];
   for (int j = 0; j < kVecs; ++j) {
     k[j] = step.block[(vec + j) / kVecsPerBlock] + (vec + j) % kVecsPerBlock * kLanes * (kType == RowType::f16 ? 2 : 4);
-    for (int g = 0; g < G; ++g) sum[g][j] = zero();
+    for (int g = 0; g < G; ++g)
+      sum[g][j] = zero();
   }
   for (int i = 0; i < d; i += 2) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVecs; ++j) {
-      if ((vec + j) % kVecsPerBlock != 0) continue;
+      if ((vec + j) % kVecsPerBlock != 0)
+        continue;
       const std::byte* next = step.next[(vec + j) / kVecsPerBlock];
       prefetch(next + i * 32);
-      if (step.keys_ask_for_values) prefetch(next + (d + i) * 32);
+      if (step.keys_ask_for_values)
+        prefetch(next + (d + i) * 32);
     }
     const long offset = static_cast<long>(i) * kBlockRows * kRowTypeBytes;
     if constexpr (kType == RowType::f16) {
@@ -75,7 +79,8 @@ template <RowType kType, int G, int kVecs>
         for (int j = 0; j < kVecs; ++j) {
           const Vec key = load_f16(k[j] + offset + e * kBlockRows * kRowTypeBytes);
 #pragma GCC unroll 8
-          for (int g = 0; g < G; ++g) sum[g][j] = fma(key, set1(q[(i + e) * G + g]), sum[g][j]);
+          for (int g = 0; g < G; ++g)
+            sum[g][j] = fma(key, set1(q[(i + e) * G + g]), sum[g][j]);
         }
       }
     } else {
@@ -85,16 +90,19 @@ template <RowType kType, int G, int kVecs>
         Vec second;
         load_bf16_pairs(k[j] + offset, first, second);
 #pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) sum[g][j] = fma(first, set1(q[i * G + g]), sum[g][j]);
+        for (int g = 0; g < G; ++g)
+          sum[g][j] = fma(first, set1(q[i * G + g]), sum[g][j]);
 #pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) sum[g][j] = fma(second, set1(q[(i + 1) * G + g]), sum[g][j]);
+        for (int g = 0; g < G; ++g)
+          sum[g][j] = fma(second, set1(q[(i + 1) * G + g]), sum[g][j]);
       }
     }
   }
 #pragma GCC unroll 8
   for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) store(s + g * kStepRows + (vec + j) * kLanes, sum[g][j]);
+    for (int j = 0; j < kVecs; ++j)
+      store(s + g * kStepRows + (vec + j) * kLanes, sum[g][j]);
   }
 }
 
@@ -116,7 +124,8 @@ template <RowType kType, int G, int kVecs>
 #pragma GCC unroll 8
   for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) sum[g][j] = mul(load(o + g * d + column + j * kLanes), set1(correction[g]));
+    for (int j = 0; j < kVecs; ++j)
+      sum[g][j] = mul(load(o + g * d + column + j * kLanes), set1(correction[g]));
   }
   const long v_offset = static_cast<long>(d) * kBlockRows * kRowTypeBytes;
   const bool asks = column % (kType == RowType::f16 ? 32 : 16) == 0 && !step.keys_ask_for_values;
@@ -127,28 +136,34 @@ template <RowType kType, int G, int kVecs>
       const long offset = (static_cast<long>(row % kBlockRows) * d + column) * kRowTypeBytes;
       const std::byte* v = values + offset;
       constexpr int kBytes = kVecs * kLanes * kRowTypeBytes;
-      for (int byte = 0; asks && byte < kBytes; byte += 64) prefetch(next + offset + byte);
+      for (int byte = 0; asks && byte < kBytes; byte += 64)
+        prefetch(next + offset + byte);
 #pragma GCC unroll 8
       for (int j = 0; j < kVecs; ++j) {
         const Vec value = load_f16(v + j * kLanes * kRowTypeBytes);
 #pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) sum[g][j] = fma(value, set1(p[g * kStepRows + row]), sum[g][j]);
+        for (int g = 0; g < G; ++g)
+          sum[g][j] = fma(value, set1(p[g * kStepRows + row]), sum[g][j]);
       }
     } else {
       const long offset = (static_cast<long>(row % kBlockRows / 2) * d + column) * 4;
       const std::byte* v = values + offset;
-      for (int byte = 0; asks && byte < kVecs * kLanes * 4; byte += 64) prefetch(next + offset + byte);
+      for (int byte = 0; asks && byte < kVecs * kLanes * 4; byte += 64)
+        prefetch(next + offset + byte);
       const bool pair = row + 1 < step.n_rows;  // the second row of the last pair may be garbage
 #pragma GCC unroll 8
       for (int j = 0; j < kVecs; ++j) {
         Vec even;
         Vec odd;
         load_bf16_pairs(v + j * kLanes * 4, even, odd);
-        if (!pair) odd = zero();
+        if (!pair)
+          odd = zero();
 #pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) sum[g][j] = fma(even, set1(p[g * kStepRows + row]), sum[g][j]);
+        for (int g = 0; g < G; ++g)
+          sum[g][j] = fma(even, set1(p[g * kStepRows + row]), sum[g][j]);
 #pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) sum[g][j] = fma(odd, set1(p[g * kStepRows + row + 1]), sum[g][j]);
+        for (int g = 0; g < G; ++g)
+          sum[g][j] = fma(odd, set1(p[g * kStepRows + row + 1]), sum[g][j]);
       }
       ++row;
     }
@@ -156,7 +171,8 @@ template <RowType kType, int G, int kVecs>
 #pragma GCC unroll 8
   for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) store(o + g * d + column + j * kLanes, sum[g][j]);
+    for (int j = 0; j < kVecs; ++j)
+      store(o + g * d + column + j * kLanes, sum[g][j]);
   }
 }
 
@@ -166,7 +182,8 @@ void add_values_step(const Step& step, int d, const float* p, const float* corre
   for (; column + kVecs * simd::kLanes <= d; column += kVecs * simd::kLanes) {
     add_values<kType, G, kVecs>(step, d, column, p, correction, o);
   }
-  for (; column < d; column += simd::kLanes) add_values<kType, G, 1>(step, d, column, p, correction, o);
+  for (; column < d; column += simd::kLanes)
+    add_values<kType, G, 1>(step, d, column, p, correction, o);
 }
 
 struct DecodeQuery {
@@ -185,7 +202,8 @@ struct F32Scores {
   alignas(64) float q[kMaxHeadDim * G];  // f32 [head_dim][G], scaled, in units of log 2
   void set(const DecodeQuery& query, int d) {
     for (int g = 0; g < G; ++g) {
-      for (int i = 0; i < d; ++i) q[i * G + g] = query.q[g * d + i] * (query.scale * kLog2e);
+      for (int i = 0; i < d; ++i)
+        q[i * G + g] = query.q[g * d + i] * (query.scale * kLog2e);
     }
   }
   [[gnu::always_inline]] inline void operator()(const Step& step, int d, float* s) const {
@@ -207,8 +225,10 @@ void decode_group(const KvHeadView& rows, int row_begin, int row_end, const Deco
   const SoftmaxRows state = {.m = m, .l = l, .correction = correction};
   Scores<kType, G, kDim> scores;
   scores.set(query, d);
-  for (int g = 0; g < G; ++g) m[g] = kNoMaximum;
-  for (int i = 0; i < G * d; ++i) out.o[i] = 0;
+  for (int g = 0; g < G; ++g)
+    m[g] = kNoMaximum;
+  for (int i = 0; i < G * d; ++i)
+    out.o[i] = 0;
   Step step;
   step.keys_ask_for_values = kColumnVecs * simd::kLanes * (kType == RowType::f16 ? 2 : 4) < 64;
   for (int row = row_begin; row < row_end; row += kStepRows) {
@@ -217,7 +237,8 @@ void decode_group(const KvHeadView& rows, int row_begin, int row_end, const Deco
     if (step.n_rows == kStepRows) {
       soften_rows<G, true>(s, kStepVecs, nullptr, state);
     } else {
-      for (int g = 0; g < G; ++g) visible[g] = step.n_rows;
+      for (int g = 0; g < G; ++g)
+        visible[g] = step.n_rows;
       soften_rows<G, false>(s, kStepVecs, visible, state);
     }
     add_values_step<kType, G, kColumnVecs>(step, d, s, correction, out.o);
@@ -230,8 +251,10 @@ void decode_group(const KvHeadView& rows, int row_begin, int row_end, const Deco
 
 template <RowType kType, int G, template <RowType, int, int> class Scores>
 void decode_any_dim(const KvHeadView& rows, int row_begin, int row_end, const DecodeQuery& query, const Partial& out) {
-  if (rows.head_dim == 64) return decode_group<kType, G, 64, Scores>(rows, row_begin, row_end, query, out);
-  if (rows.head_dim == 128) return decode_group<kType, G, 128, Scores>(rows, row_begin, row_end, query, out);
+  if (rows.head_dim == 64)
+    return decode_group<kType, G, 64, Scores>(rows, row_begin, row_end, query, out);
+  if (rows.head_dim == 128)
+    return decode_group<kType, G, 128, Scores>(rows, row_begin, row_end, query, out);
   return decode_group<kType, G, 0, Scores>(rows, row_begin, row_end, query, out);
 }
 

@@ -54,7 +54,8 @@ TEST_P(Decode, AgreesWithTheOracleForEveryGroupAndTail) {
         SCOPED_TRACE(testing::Message() << kernels->name << " rows " << n_rows << " group " << group);
         expect_partial_near(segment(*kernels, head.view(), 0, n_rows, q, group), want, group, d,
                             tolerance(*kernels, type));
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
       }
     }
   }
@@ -68,8 +69,7 @@ TEST_P(Decode, LargeGroupsAreSplit) {
     const std::vector<float> want = segment(ref_kernels(), head.view(), 0, 77, q, group);
     for (const AttentionKernels* kernels : fast_kernels()) {
       SCOPED_TRACE(testing::Message() << kernels->name << " group " << group);
-      expect_partial_near(segment(*kernels, head.view(), 0, 77, q, group), want, group, d,
-                            tolerance(*kernels, type));
+      expect_partial_near(segment(*kernels, head.view(), 0, 77, q, group), want, group, d, tolerance(*kernels, type));
     }
   }
 }
@@ -147,7 +147,8 @@ TEST(Merge, VeryDifferentMaximaKeepTheLarger) {
   std::vector<float> partials(2 * 66, 1.0F);
   partials[0] = -1000;
   partials[66] = 500;
-  for (int i = 0; i < 64; ++i) partials[static_cast<size_t>(68 + i)] = 3;
+  for (int i = 0; i < 64; ++i)
+    partials[static_cast<size_t>(68 + i)] = 3;
   std::vector<float> y(64);
   ref_kernels().merge_partials(partials.data(), 2, 1, 64, y.data());
   EXPECT_EQ(y, std::vector<float>(64, 3.0F));
@@ -155,8 +156,10 @@ TEST(Merge, VeryDifferentMaximaKeepTheLarger) {
 
 TEST(Exp2, IsWithinTwoUlpOverTheWholeRange) {
   std::vector<float> x;
-  for (double value = -126; value < 127.9; value += 0.00057) x.push_back(static_cast<float>(value));
-  for (float value = -1e-3F; value < 1e-3F; value += 1e-6F) x.push_back(value);
+  for (double value = -126; value < 127.9; value += 0.00057)
+    x.push_back(static_cast<float>(value));
+  for (float value = -1e-3F; value < 1e-3F; value += 1e-6F)
+    x.push_back(value);
   std::vector<float> y(x.size());
   for (const AttentionKernels* kernels : fast_kernels()) {
     kernels->exp2_floats(x.data(), y.data(), static_cast<int>(x.size()));

@@ -30,15 +30,18 @@ struct Target {
 };
 
 const AttentionKernels* find(const char* name) {
-  static const Target targets[] = {  // best first
+  static const Target targets[] = {
+      // best first
       {.kernels = &kAvx512Bf16Kernels, .supported = cpu_has_avx512bf16(), .preferred = bf16_dots_pay()},
       {.kernels = &kAvx512Kernels, .supported = cpu_has_avx512(), .preferred = true},
       {.kernels = &kAvx2Kernels, .supported = cpu_has_avx2(), .preferred = true},
       {.kernels = &kRefKernels, .supported = true, .preferred = true},
   };
   for (const Target& target : targets) {
-    if (!target.supported) continue;
-    if (name == nullptr ? target.preferred : std::strcmp(name, target.kernels->name) == 0) return target.kernels;
+    if (!target.supported)
+      continue;
+    if (name == nullptr ? target.preferred : std::strcmp(name, target.kernels->name) == 0)
+      return target.kernels;
   }
   return nullptr;
 }
@@ -62,21 +65,26 @@ void merge_partials(const float* partials, int n, int group, int head_dim, float
   const long stride = partial_floats(group, head_dim);
   for (int g = 0; g < group; ++g) {
     float m = -std::numeric_limits<float>::infinity();
-    for (int i = 0; i < n; ++i) m = std::fmax(m, partials[i * stride + g]);
+    for (int i = 0; i < n; ++i)
+      m = std::fmax(m, partials[i * stride + g]);
     float* out = y + g * head_dim;
     std::memset(out, 0, static_cast<size_t>(head_dim) * sizeof(float));
     float l = 0;
     for (int i = 0; i < n; ++i) {
       const float* partial = partials + i * stride;
-      if (!(partial[group + g] > 0)) continue;  // an empty segment: m is -inf
+      if (!(partial[group + g] > 0))
+        continue;  // an empty segment: m is -inf
       const float weight = std::exp(partial[g] - m);
       l += weight * partial[group + g];
       const float* o = partial + 2 * group + g * head_dim;
-      for (int d = 0; d < head_dim; ++d) out[d] += weight * o[d];
+      for (int d = 0; d < head_dim; ++d)
+        out[d] += weight * o[d];
     }
-    if (!(l > 0)) continue;
+    if (!(l > 0))
+      continue;
     const float inverse = 1 / l;
-    for (int d = 0; d < head_dim; ++d) out[d] *= inverse;
+    for (int d = 0; d < head_dim; ++d)
+      out[d] *= inverse;
   }
 }
 

@@ -11,7 +11,7 @@ struct GemmTile {
   long a_row;
   const float* b;  // row k at b + k * b_step
   long b_step;
-  float* c;        // row i at c + i * c_row
+  float* c;  // row i at c + i * c_row
   long c_row;
   int depth;
   const float* factor = nullptr;  // f32 [6]: c is multiplied by it first (Start::scaled)
@@ -29,7 +29,8 @@ template <int kVecs, Start kStart, int kAStep>
 #pragma GCC unroll 8
     for (int j = 0; j < kVecs; ++j) {
       sum[i][j] = kStart == Start::zero ? zero() : load(t.c + i * t.c_row + column + j * kLanes);
-      if constexpr (kStart == Start::scaled) sum[i][j] = mul(sum[i][j], set1(t.factor[i]));
+      if constexpr (kStart == Start::scaled)
+        sum[i][j] = mul(sum[i][j], set1(t.factor[i]));
     }
   }
   const float* a0 = t.a;
@@ -43,19 +44,22 @@ template <int kVecs, Start kStart, int kAStep>
   for (int k = 0; k < depth; ++k, b += b_step, a0 += kAStep, a3 += kAStep) {
     Vec right[kVecs];
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) right[j] = load(b + j * kLanes);
+    for (int j = 0; j < kVecs; ++j)
+      right[j] = load(b + j * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
       const Vec left = set1(i < 3 ? a0[i * a_row] : a3[(i - 3) * a_row]);
 #pragma GCC unroll 8
-      for (int j = 0; j < kVecs; ++j) sum[i][j] = fma(left, right[j], sum[i][j]);
+      for (int j = 0; j < kVecs; ++j)
+        sum[i][j] = fma(left, right[j], sum[i][j]);
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
     float* c = c_out + i * c_row;
 #pragma GCC unroll 8
-    for (int j = 0; j < kVecs; ++j) store(c + j * kLanes, sum[i][j]);
+    for (int j = 0; j < kVecs; ++j)
+      store(c + j * kLanes, sum[i][j]);
   }
 }
 
@@ -64,12 +68,17 @@ template <Start kStart, int kAStep>
 void gemm(const GemmTile& t, int n_columns) {
   constexpr int kWide = simd::kGemmVecs * simd::kLanes;
   int column = 0;
-  for (; column + kWide <= n_columns; column += kWide) gemm_columns<simd::kGemmVecs, kStart, kAStep>(t, column);
+  for (; column + kWide <= n_columns; column += kWide)
+    gemm_columns<simd::kGemmVecs, kStart, kAStep>(t, column);
   switch ((n_columns - column) / simd::kLanes) {  // 0 on AVX2, where kWide is 16
-    case 1: return gemm_columns<1, kStart, kAStep>(t, column);
-    case 2: return gemm_columns<2, kStart, kAStep>(t, column);
-    case 3: return gemm_columns<3, kStart, kAStep>(t, column);
-    default: return;
+    case 1:
+      return gemm_columns<1, kStart, kAStep>(t, column);
+    case 2:
+      return gemm_columns<2, kStart, kAStep>(t, column);
+    case 3:
+      return gemm_columns<3, kStart, kAStep>(t, column);
+    default:
+      return;
   }
 }
 
@@ -107,7 +116,8 @@ void widen_values(const KvHeadView& rows, int row, int n_rows, float* v) {
     const std::byte* block = rows.v_block(row / kBlockRows + b);
     float* out = v + b * kBlockRows * d;
     if constexpr (kType == RowType::f16) {
-      for (int i = 0; i < kBlockRows * d; i += kLanes) store(out + i, load_f16(block + i * 2));
+      for (int i = 0; i < kBlockRows * d; i += kLanes)
+        store(out + i, load_f16(block + i * 2));
     } else {
       for (int pair = 0; pair < kBlockRows / 2; ++pair) {
         for (int i = 0; i < d; i += kLanes) {
@@ -125,10 +135,12 @@ void widen_values(const KvHeadView& rows, int row, int n_rows, float* v) {
 // y = x * factor, n a multiple of 16.
 [[gnu::always_inline]] inline void scale_floats(const float* x, float factor, float* y, int n) {
   using namespace simd;
-  for (int i = 0; i < n; i += kLanes) store(y + i, mul(load(x + i), set1(factor)));
+  for (int i = 0; i < n; i += kLanes)
+    store(y + i, mul(load(x + i), set1(factor)));
 }
 [[gnu::always_inline]] inline void fill_floats(float* y, float value, long n) {
-  for (long i = 0; i < n; ++i) y[i] = value;
+  for (long i = 0; i < n; ++i)
+    y[i] = value;
 }
 
 // Row `i` of a tile's queries (time-major: i = t * group + g).

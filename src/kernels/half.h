@@ -33,8 +33,10 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return static_cast<uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x3FFU));
-  if (magnitude >= 0x477FE000U) return static_cast<uint16_t>(sign | 0x7BFFU);  // |value| >= 65504
+  if (magnitude > 0x7F800000U)
+    return static_cast<uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x3FFU));
+  if (magnitude >= 0x477FE000U)
+    return static_cast<uint16_t>(sign | 0x7BFFU);  // |value| >= 65504
   if (magnitude < 0x38800000U) {
     // Below 2^-14 the result is subnormal: adding 0.5 puts the unit of 2^-24 at the last mantissa bit, so the
     // hardware's own rounding does the work.
@@ -52,8 +54,10 @@ inline float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(static_cast<u
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
-  if (magnitude >= 0x7F7F0000U) return static_cast<uint16_t>(((bits >> 16) & 0x8000U) | 0x7F7FU);
+  if (magnitude > 0x7F800000U)
+    return static_cast<uint16_t>((bits >> 16) | 0x40U);
+  if (magnitude >= 0x7F7F0000U)
+    return static_cast<uint16_t>(((bits >> 16) & 0x8000U) | 0x7F7FU);
   return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 

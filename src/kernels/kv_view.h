@@ -22,19 +22,22 @@ enum class RowType : uint8_t { f16, bf16 };
 inline constexpr int kRowTypeBytes = 2;
 
 struct KvHeadView {
-  const std::byte* blocks;     // first byte of block 0 of the arena, 64-byte aligned; block b is at blocks + b * block_bytes
-  const int32_t* positions;    // i32 [n_blocks_total][kBlockRows]: position of block b, slot s is positions[b * kBlockRows + s]
-  const uint32_t* block_ids;   // u32 [ceil(n_rows / kBlockRows)]: the head's blocks in row order
-  int32_t n_rows;              // the live range is [0, n_rows): the one definition of it
-  int32_t head_dim;            // multiple of 16, at most 256
-  RowType type;                // of K and V alike
+  const std::byte* blocks;    // first byte of block 0 of the arena, 64-byte aligned; block b is at blocks + b *
+                              // block_bytes
+  const int32_t* positions;   // i32 [n_blocks_total][kBlockRows]: position of block b, slot s is positions[b *
+                              // kBlockRows + s]
+  const uint32_t* block_ids;  // u32 [ceil(n_rows / kBlockRows)]: the head's blocks in row order
+  int32_t n_rows;             // the live range is [0, n_rows): the one definition of it
+  int32_t head_dim;           // multiple of 16, at most 256
+  RowType type;               // of K and V alike
   size_t block_bytes() const { return static_cast<size_t>(head_dim) * kBlockRows * kRowTypeBytes * 2; }
   size_t v_offset_bytes() const { return static_cast<size_t>(head_dim) * kBlockRows * kRowTypeBytes; }
   int32_t n_blocks() const { return (n_rows + kBlockRows - 1) / kBlockRows; }
   const std::byte* k_block(int32_t i) const { return blocks + block_ids[i] * block_bytes(); }
   const std::byte* v_block(int32_t i) const { return k_block(i) + v_offset_bytes(); }
   int32_t position(int32_t row) const {
-    return positions[static_cast<size_t>(block_ids[row / kBlockRows]) * kBlockRows + static_cast<size_t>(row % kBlockRows)];
+    return positions[static_cast<size_t>(block_ids[row / kBlockRows]) * kBlockRows +
+                     static_cast<size_t>(row % kBlockRows)];
   }
 };
 

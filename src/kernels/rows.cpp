@@ -34,13 +34,17 @@ __attribute__((target("avx,f16c"))) void f16_to_f32_f16c(const uint16_t* x, floa
 
 // n is a multiple of 8 in both.
 void narrow(const float* x, uint16_t* y, int n, RowType type) {
-  if (type == RowType::f16 && cpu_has_f16c()) return f32_to_f16_f16c(x, y, n);
-  for (int i = 0; i < n; ++i) y[i] = from_f32(x[i], type);
+  if (type == RowType::f16 && cpu_has_f16c())
+    return f32_to_f16_f16c(x, y, n);
+  for (int i = 0; i < n; ++i)
+    y[i] = from_f32(x[i], type);
 }
 
 void widen(const uint16_t* x, float* y, int n, RowType type) {
-  if (type == RowType::f16 && cpu_has_f16c()) return f16_to_f32_f16c(x, y, n);
-  for (int i = 0; i < n; ++i) y[i] = to_f32(x[i], type);
+  if (type == RowType::f16 && cpu_has_f16c())
+    return f16_to_f32_f16c(x, y, n);
+  for (int i = 0; i < n; ++i)
+    y[i] = to_f32(x[i], type);
 }
 
 // Slots [slot_begin, slot_end) of one block: k and v f32 [slot_end - slot_begin][head_dim], either may be nullptr.
@@ -50,13 +54,15 @@ void read_block(const KvHeadView& rows, const std::byte* block, int slot_begin, 
   if (k != nullptr) {
     widen(reinterpret_cast<const uint16_t*>(block), wide, d * kBlockRows, rows.type);
     for (int slot = slot_begin; slot < slot_end; ++slot) {
-      for (int i = 0; i < d; ++i) k[(slot - slot_begin) * d + i] = wide[k_index(slot, i, rows.type)];
+      for (int i = 0; i < d; ++i)
+        k[(slot - slot_begin) * d + i] = wide[k_index(slot, i, rows.type)];
     }
   }
   if (v != nullptr) {
     widen(reinterpret_cast<const uint16_t*>(block + rows.v_offset_bytes()), wide, d * kBlockRows, rows.type);
     for (int slot = slot_begin; slot < slot_end; ++slot) {
-      for (int i = 0; i < d; ++i) v[(slot - slot_begin) * d + i] = wide[v_index(slot, i, d, rows.type)];
+      for (int i = 0; i < d; ++i)
+        v[(slot - slot_begin) * d + i] = wide[v_index(slot, i, d, rows.type)];
     }
   }
 }
@@ -85,15 +91,18 @@ void write_row(std::byte* block, int slot, int head_dim, RowType type, const flo
   uint16_t narrow_v[kMaxHeadDim];
   narrow(k, narrow_k, head_dim, type);
   narrow(v, narrow_v, head_dim, type);
-  for (int i = 0; i < head_dim; ++i) k_half[k_index(slot, i, type)] = narrow_k[i];
-  for (int i = 0; i < head_dim; ++i) v_half[v_index(slot, i, head_dim, type)] = narrow_v[i];
+  for (int i = 0; i < head_dim; ++i)
+    k_half[k_index(slot, i, type)] = narrow_k[i];
+  for (int i = 0; i < head_dim; ++i)
+    v_half[v_index(slot, i, head_dim, type)] = narrow_v[i];
 }
 
 void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowType type) {
   check(0 <= dst_slot && dst_slot < kBlockRows && 0 <= src_slot && src_slot < kBlockRows, "copy_row: slot");
   auto* to = reinterpret_cast<uint16_t*>(dst);
   const auto* from = reinterpret_cast<const uint16_t*>(src);
-  for (int i = 0; i < head_dim; ++i) to[k_index(dst_slot, i, type)] = from[k_index(src_slot, i, type)];
+  for (int i = 0; i < head_dim; ++i)
+    to[k_index(dst_slot, i, type)] = from[k_index(src_slot, i, type)];
   to += head_dim * kBlockRows;
   from += head_dim * kBlockRows;
   if (type == RowType::f16) {

@@ -67,10 +67,12 @@ TEST(Rows, VectorConversionGivesTheBitsOfTheScalarOne) {
     for (float& value : x) {
       do {
         value = std::bit_cast<float>(static_cast<uint32_t>(random()));
-        if (round % 2 == 1) value = std::ldexp(std::fmod(value, 2.0F), static_cast<int>(random() % 45) - 27);
+        if (round % 2 == 1)
+          value = std::ldexp(std::fmod(value, 2.0F), static_cast<int>(random() % 45) - 27);
       } while (std::isnan(value));
     }
-    if (round == 0) x = std::vector<float>(256, INFINITY), x[0] = 65519.9F, x[1] = -65520.0F, x[2] = NAN, x[3] = -0.0F;
+    if (round == 0)
+      x = std::vector<float>(256, INFINITY), x[0] = 65519.9F, x[1] = -65520.0F, x[2] = NAN, x[3] = -0.0F;
     auto block = block_of(256);
     write_row(block.data(), 0, 256, RowType::f16, x.data(), x.data());
     const auto* k = reinterpret_cast<const uint16_t*>(block.data());
@@ -131,8 +133,8 @@ TEST_P(RowsOf, CopyMovesOneRowAndNothingElse) {
     const int source = (slot * 7 + 3) % kBlockRows;
     copy_row(target.data(), slot, rows.k_block(0), source, d, type);
     const uint32_t id = 0;
-    const KvHeadView copy = {.blocks = target.data(), .positions = nullptr, .block_ids = &id, .n_rows = 16,
-                             .head_dim = d, .type = type};
+    const KvHeadView copy = {
+        .blocks = target.data(), .positions = nullptr, .block_ids = &id, .n_rows = 16, .head_dim = d, .type = type};
     std::vector<float> got(static_cast<size_t>(2 * d));
     std::vector<float> want(got.size());
     read_rows(copy, slot, slot + 1, got.data(), got.data() + d);

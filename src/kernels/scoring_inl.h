@@ -31,9 +31,11 @@ inline float highest_of(const float* w, int n) {
   int i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) highest[j] = max(highest[j], load(w + i + j * kLanes));
+    for (int j = 0; j < 4; ++j)
+      highest[j] = max(highest[j], load(w + i + j * kLanes));
   }
-  for (; i < n; i += kLanes) highest[0] = max(highest[0], first_or(load_first(w + i, n - i), n - i, minus_infinity));
+  for (; i < n; i += kLanes)
+    highest[0] = max(highest[0], first_or(load_first(w + i, n - i), n - i, minus_infinity));
   return reduce_max(max(max(highest[0], highest[1]), max(highest[2], highest[3])));
 }
 
@@ -59,8 +61,10 @@ inline void soften_weights(float* w, int n, int n_total) {
   }
   const float total = reduce_add(add(sum[0], sum[1]));
   const Vec inverse = set1(total > 0 ? 1 / total : 0.0F);
-  for (i = 0; i + kLanes <= n; i += kLanes) store(w + i, mul(load(w + i), inverse));
-  if (i < n) store_first(w + i, mul(load_first(w + i, n - i), inverse), n - i);
+  for (i = 0; i + kLanes <= n; i += kLanes)
+    store(w + i, mul(load(w + i), inverse));
+  if (i < n)
+    store_first(w + i, mul(load_first(w + i, n - i), inverse), n - i);
   fill_floats(w + n, 0, n_total - n);
 }
 
@@ -74,21 +78,26 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
   alignas(64) float q[kTileRows * kMaxHeadDim] = {};
   alignas(64) float s[kTileRows * kStepRows];
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
-    if (n == 0 || rows.position(row) > queries.positions[queries.n_queries - 1]) break;
+    if (n == 0 || rows.position(row) > queries.positions[queries.n_queries - 1])
+      break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
     widen_keys<kType>(rows, row, n_rows, k);
     for (int i0 = 0; i0 < n; i0 += kTileRows) {
       const int n_here = n - i0 < kTileRows ? n - i0 : kTileRows;
-      if (rows.position(row) > queries.positions[(i0 + n_here - 1) / queries.group]) continue;
-      for (int i = 0; i < n_here; ++i) scale_floats(query_row(queries, i0 + i), factor, q + i * d, d);
+      if (rows.position(row) > queries.positions[(i0 + n_here - 1) / queries.group])
+        continue;
+      for (int i = 0; i < n_here; ++i)
+        scale_floats(query_row(queries, i0 + i), factor, q + i * d, d);
       gemm<Start::zero, 1>({.a = q, .a_row = d, .b = k, .b_step = kStepRows, .c = s, .c_row = kStepRows, .depth = d},
-                     kStepRows);
+                           kStepRows);
       for (int i = 0; i < n_here; ++i) {
         float* w = weights + static_cast<long>(i0 + i) * rows.n_rows + row;
         if (n_rows == kStepRows) {
-          for (int j = 0; j < kStepRows; j += kLanes) store(w + j, load(s + i * kStepRows + j));
+          for (int j = 0; j < kStepRows; j += kLanes)
+            store(w + j, load(s + i * kStepRows + j));
         } else {
-          for (int j = 0; j < n_rows; j += kLanes) store_first(w + j, load(s + i * kStepRows + j), n_rows - j);
+          for (int j = 0; j < n_rows; j += kLanes)
+            store_first(w + j, load(s + i * kStepRows + j), n_rows - j);
         }
       }
     }
@@ -112,9 +121,11 @@ inline void copy_anchor_columns(const float* a, int depth, int n_total, int row,
       for (int j = 0; j < kStepRows; j += 16) {
         _mm_prefetch(reinterpret_cast<const char*>(from + kStepRows + j), _MM_HINT_T0);
       }
-      for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load(from + j));
+      for (int j = 0; j < kStepRows; j += kLanes)
+        store(to + j, load(from + j));
     } else {
-      for (int j = 0; j < kStepRows; j += kLanes) store(to + j, load_first(from + j, n_rows - j));
+      for (int j = 0; j < kStepRows; j += kLanes)
+        store(to + j, load_first(from + j, n_rows - j));
     }
   }
 }
@@ -125,7 +136,8 @@ template <RowType kType>
 void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
   using namespace simd;
   const int d = rows.head_dim;
-  if (n == 0) return;
+  if (n == 0)
+    return;
   alignas(64) float u[padded_rows(kStepRows) * kMaxHeadDim];
   alignas(64) float v[kStepRows * kMaxHeadDim];
   alignas(64) float part[kAnchorDepth * kAnchorStride] = {};  // f32 [anchors][80]: a[m][row ..]
@@ -135,8 +147,13 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
       const int depth = n - m0 < kAnchorDepth ? n - m0 : kAnchorDepth;
       copy_anchor_columns(a + static_cast<long>(m0) * rows.n_rows, depth, rows.n_rows, row, n_rows, part);
       for (int i = 0; i < n_rows; i += kTileRows) {
-        const GemmTile t = {.a = part + i, .a_row = 1, .b = y + static_cast<long>(m0) * d, .b_step = d,
-                            .c = u + static_cast<long>(i) * d, .c_row = d, .depth = depth};
+        const GemmTile t = {.a = part + i,
+                            .a_row = 1,
+                            .b = y + static_cast<long>(m0) * d,
+                            .b_step = d,
+                            .c = u + static_cast<long>(i) * d,
+                            .c_row = d,
+                            .depth = depth};
         if (m0 == 0) {
           gemm<Start::zero, kAnchorStride>(t, d);
         } else {
@@ -147,14 +164,16 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
     widen_values<kType>(rows, row, n_rows, v);
     for (int i = 0; i < n_rows; ++i) {
       Vec sum = zero();
-      for (int j = 0; j < d; j += kLanes) sum = fma(load(u + i * d + j), load(v + i * d + j), sum);
+      for (int j = 0; j < d; j += kLanes)
+        sum = fma(load(u + i * d + j), load(v + i * d + j), sum);
       score[row + i] += reduce_add(sum);
     }
   }
 }
 
 inline void exp2_array(const float* x, float* y, int n) {
-  for (int i = 0; i < n; i += simd::kLanes) simd::store_first(y + i, simd::exp2(simd::load_first(x + i, n - i)), n - i);
+  for (int i = 0; i < n; i += simd::kLanes)
+    simd::store_first(y + i, simd::exp2(simd::load_first(x + i, n - i)), n - i);
 }
 
 }  // namespace

@@ -11,8 +11,12 @@ struct Window {
   Window(int n_queries, int group, int d, int first_position)
       : q(random_floats(static_cast<size_t>(n_queries * group * d), 51)), positions(static_cast<size_t>(n_queries)) {
     std::iota(positions.begin(), positions.end(), first_position);
-    queries = {.q = q.data(), .row_stride = static_cast<long>(group) * d, .head_stride = d,
-               .positions = positions.data(), .n_queries = n_queries, .group = group,
+    queries = {.q = q.data(),
+               .row_stride = static_cast<long>(group) * d,
+               .head_stride = d,
+               .positions = positions.data(),
+               .n_queries = n_queries,
+               .group = group,
                .scale = 1 / std::sqrt(static_cast<float>(d))};
   }
   std::vector<float> weights(const AttentionKernels& kernels, const KvHeadView& rows) const {
@@ -37,12 +41,13 @@ TEST_P(Scoring, WeightsAgreeWithTheOracleAndSumToOne) {
       const std::vector<float> got = window.weights(*kernels, head.view());
       ASSERT_LE(max_difference(got, want), 2e-6) << kernels->name << " rows " << n_rows;
       for (size_t i = 0; n_rows > 0 && i < got.size(); i += static_cast<size_t>(n_rows)) {
-        const double sum = std::accumulate(got.begin() + static_cast<long>(i),
-                                           got.begin() + static_cast<long>(i) + n_rows, 0.0);
+        const double sum =
+            std::accumulate(got.begin() + static_cast<long>(i), got.begin() + static_cast<long>(i) + n_rows, 0.0);
         const bool blind = head.view().position(0) > window.positions[i / static_cast<size_t>(n_rows * group)];
         ASSERT_NEAR(sum, blind ? 0.0 : 1.0, 1e-5) << kernels->name;
       }
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i] == 0, want[i] == 0) << "mask";
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_EQ(got[i] == 0, want[i] == 0) << "mask";
     }
   }
 }

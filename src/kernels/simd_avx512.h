@@ -28,7 +28,8 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
 [[gnu::always_inline]] inline float reduce_max(Vec x) { return _mm512_reduce_max_ps(x); }
 
 [[gnu::always_inline]] inline __mmask16 first_lanes(int n) {
-  if (n >= kLanes) return 0xFFFF;
+  if (n >= kLanes)
+    return 0xFFFF;
   return n <= 0 ? static_cast<__mmask16>(0) : static_cast<__mmask16>((1U << n) - 1U);
 }
 
@@ -36,12 +37,8 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
 [[gnu::always_inline]] inline Vec first_or(Vec x, int n, Vec fill) {
   return _mm512_mask_blend_ps(first_lanes(n), fill, x);
 }
-[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) {
-  _mm512_mask_storeu_ps(p, first_lanes(n), x);
-}
-[[gnu::always_inline]] inline Vec load_first(const float* p, int n) {
-  return _mm512_maskz_loadu_ps(first_lanes(n), p);
-}
+[[gnu::always_inline]] inline void store_first(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+[[gnu::always_inline]] inline Vec load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 
 [[gnu::always_inline]] inline Vec load_f16(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -9,13 +9,13 @@ namespace kedge {
 namespace {
 
 struct TileScratch {
-  float* q;  // f32 [padded][head_dim], scaled, in units of log 2
-  float* o;  // f32 [padded][head_dim]
-  float* k;  // f32 [head_dim][64]
-  float* v;  // f32 [64][head_dim]
-  float* s;  // f32 [6][64]
-  float* m;  // f32 [padded]
-  float* l;  // f32 [padded][kLanes]
+  float* q;    // f32 [padded][head_dim], scaled, in units of log 2
+  float* o;    // f32 [padded][head_dim]
+  float* k;    // f32 [head_dim][64]
+  float* v;    // f32 [64][head_dim]
+  float* s;    // f32 [6][64]
+  float* m;    // f32 [padded]
+  float* l;    // f32 [padded][kLanes]
   int n;       // query rows
   int padded;  // to a multiple of 6
 };
@@ -39,7 +39,8 @@ inline TileScratch set_tile(const TileQueries& queries, int d, float* scratch) {
 
 inline void pack_queries(const TileQueries& queries, int d, const TileScratch& t) {
   const float factor = queries.scale * kLog2e;
-  for (int i = 0; i < t.n; ++i) scale_floats(query_row(queries, i), factor, t.q + static_cast<long>(i) * d, d);
+  for (int i = 0; i < t.n; ++i)
+    scale_floats(query_row(queries, i), factor, t.q + static_cast<long>(i) * d, d);
   fill_floats(t.q + static_cast<long>(t.n) * d, 0, static_cast<long>(t.padded - t.n) * d);
 }
 
@@ -49,17 +50,21 @@ inline void count_visible(const KvHeadView& rows, int row, int n_rows, const Til
   int i = 0;
   int count = 0;
   for (int t = 0; t < queries.n_queries; ++t) {
-    while (count < n_rows && rows.position(row + count) <= queries.positions[t]) ++count;
-    for (int g = 0; g < queries.group; ++g) visible[i++] = count;
+    while (count < n_rows && rows.position(row + count) <= queries.positions[t])
+      ++count;
+    for (int g = 0; g < queries.group; ++g)
+      visible[i++] = count;
   }
-  while (i < padded) visible[i++] = 0;
+  while (i < padded)
+    visible[i++] = 0;
 }
 
 // Six rows of scores to weights. n_columns: computed columns of s.
 inline void soften_tile(const TileScratch& t, int i0, const int* visible, int n_columns, float* correction) {
   const SoftmaxRows state = {.m = t.m + i0, .l = t.l + static_cast<long>(i0) * simd::kLanes, .correction = correction};
   for (int i = 0; i < kTileRows; ++i) {
-    if (visible[i] == kStepRows) continue;
+    if (visible[i] == kStepRows)
+      continue;
     return soften_rows<kTileRows, false>(t.s, n_columns / simd::kLanes, visible, state);
   }
   soften_rows<kTileRows, true>(t.s, kStepVecs, visible, state);
@@ -67,7 +72,8 @@ inline void soften_tile(const TileScratch& t, int i0, const int* visible, int n_
 
 inline int highest_of_six(const int* visible) {
   int highest = 0;
-  for (int i = 0; i < kTileRows; ++i) highest = visible[i] > highest ? visible[i] : highest;
+  for (int i = 0; i < kTileRows; ++i)
+    highest = visible[i] > highest ? visible[i] : highest;
   return highest;
 }
 
@@ -87,20 +93,35 @@ void tile_f32(const KvHeadView& rows, const TileQueries& queries, const TileOutp
   int visible[kTileQueries * kMaxGroup + kTileRows];
   alignas(64) float correction[16];
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
-    if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1]) break;
+    if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1])
+      break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
     count_visible(rows, row, n_rows, queries, t.padded, visible);
     widen_keys<kType>(rows, row, n_rows, t.k);
     widen_values<kType>(rows, row, n_rows, t.v);
     for (int i = 0; i < t.padded; i += kTileRows) {
       const int depth = highest_of_six(visible + i);
-      if (depth == 0) continue;
+      if (depth == 0)
+        continue;
       const int n_columns = (depth + kBlockRows - 1) / kBlockRows * kBlockRows;
-      gemm<Start::zero, 1>({.a = t.q + static_cast<long>(i) * d, .a_row = d, .b = t.k, .b_step = kStepRows, .c = t.s,
-                      .c_row = kStepRows, .depth = d}, n_columns);
+      gemm<Start::zero, 1>({.a = t.q + static_cast<long>(i) * d,
+                            .a_row = d,
+                            .b = t.k,
+                            .b_step = kStepRows,
+                            .c = t.s,
+                            .c_row = kStepRows,
+                            .depth = d},
+                           n_columns);
       soften_tile(t, i, visible + i, n_columns, correction);
-      gemm<Start::scaled, 1>({.a = t.s, .a_row = kStepRows, .b = t.v, .b_step = d, .c = t.o + static_cast<long>(i) * d,
-                     .c_row = d, .depth = depth, .factor = correction}, d);
+      gemm<Start::scaled, 1>({.a = t.s,
+                              .a_row = kStepRows,
+                              .b = t.v,
+                              .b_step = d,
+                              .c = t.o + static_cast<long>(i) * d,
+                              .c_row = d,
+                              .depth = depth,
+                              .factor = correction},
+                             d);
     }
   }
   write_tile(queries, out, d, t);

@@ -10,8 +10,13 @@ struct Tile {
   Tile(int n_queries, int group, int d, std::vector<int32_t> query_positions)
       : q(random_floats(static_cast<size_t>(n_queries * (group + 1) * d), 31)),
         positions(std::move(query_positions)),
-        queries{.q = q.data(), .row_stride = (group + 1L) * d, .head_stride = d, .positions = positions.data(),
-                .n_queries = n_queries, .group = group, .scale = 1 / std::sqrt(static_cast<float>(d))},
+        queries{.q = q.data(),
+                .row_stride = (group + 1L) * d,
+                .head_stride = d,
+                .positions = positions.data(),
+                .n_queries = n_queries,
+                .group = group,
+                .scale = 1 / std::sqrt(static_cast<float>(d))},
         head_dim(d) {}
 
   std::vector<float> attend(const AttentionKernels& kernels, const KvHeadView& rows) const {
@@ -19,11 +24,14 @@ struct Tile {
     const auto floats = static_cast<size_t>(tile_scratch_floats(queries.n_queries, queries.group, head_dim));
     std::vector<float> scratch(floats + 16 + 8, NAN);  // eight floats behind it must stay untouched
     float* aligned = scratch.data();
-    while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
-    for (size_t i = 0; i < 8; ++i) aligned[floats + i] = 12345;
+    while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0)
+      ++aligned;
+    for (size_t i = 0; i < 8; ++i)
+      aligned[floats + i] = 12345;
     const TileOutput out = {.y = y.data(), .row_stride = queries.row_stride, .head_stride = queries.head_stride};
     kernels.attend_tile(rows, queries, out, aligned);
-    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(aligned[floats + i], 12345) << "wrote behind the scratch";
+    for (size_t i = 0; i < 8; ++i)
+      EXPECT_EQ(aligned[floats + i], 12345) << "wrote behind the scratch";
     return y;
   }
 
@@ -65,7 +73,8 @@ TEST_P(Prefill, AgreesWithTheOracleForEveryTail) {
     // The last query stands before, at and behind the last row in turn.
     const int first = std::max(0, head.last_position() - n_queries - 3 + n_rows % 7);
     expect_agreement(Tile(n_queries, group, d, positions_from(first, n_queries)), head.view());
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -76,7 +85,8 @@ TEST_P(Prefill, AgreesWithTheOracleForEveryGroup) {
     const TestHead head({.type = type, .head_dim = d, .n_rows = n_rows, .seed = 9});
     const int n_queries = group <= 3 ? kTileQueries : 11;
     expect_agreement(Tile(n_queries, group, d, positions_from(n_rows - n_queries, n_queries)), head.view());
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -138,7 +148,8 @@ INSTANTIATE_TEST_SUITE_P(All, Prefill,
 
 TEST(PrefillPrecision, Bf16DotsAreOffByThousandthsOnAverage) {
   const AttentionKernels* kernels = attention_kernels("avx512bf16");
-  if (kernels == nullptr) GTEST_SKIP() << "no bf16 dot products here";
+  if (kernels == nullptr)
+    GTEST_SKIP() << "no bf16 dot products here";
   const TestHead head({.type = RowType::bf16, .n_rows = 700});
   const Tile tile(kTileQueries, 3, 64, positions_from(640, kTileQueries));
   const std::vector<float> got = tile.attend(*kernels, head.view());

@@ -23,8 +23,9 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
 eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();
-  const int64_t rows_total = target.rows_exact > 0 ? target.rows_exact
-                                                   : target.blocks * kBlockRows - int64_t{hyper.n_kv_heads} * target.growth;
+  const int64_t rows_total = target.rows_exact > 0
+                                 ? target.rows_exact
+                                 : target.blocks * kBlockRows - int64_t{hyper.n_kv_heads} * target.growth;
   const double budget_rows = static_cast<double>(rows_total) / hyper.n_kv_heads;
   eviction::LayerInput in{.n_sinks = policy_.sinks.rows(budget_rows),
                           .n_recent = policy_.recent.rows(budget_rows),
@@ -56,9 +57,11 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 }
 
 Status Timeline::evict_layer(int layer, const EvictionTarget& target) {
-  if (within(layer, target)) return {};
+  if (within(layer, target))
+    return {};
   const Stopwatch watch;
-  const bool late = options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
+  const bool late =
+      options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
   const eviction::LayerInput in = layer_input(layer, target, windows);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
@@ -78,7 +81,8 @@ Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
   eviction_started_ms_ = counters_.policy_ms;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
-    if (Status status = evict_layer(layer, target); !status) return status;
+    if (Status status = evict_layer(layer, target); !status)
+      return status;
   }
   return {};
 }

@@ -8,10 +8,12 @@ namespace kedge::session {
 
 namespace {
 
-constexpr int kDefaultInterval = 64;           // tokens between evictions where the schedule names none
-constexpr int64_t kLongestLayerMajor = 32768;  // beyond it a row budget reads the prompt in chunks: hidden rows cost memory
-constexpr double kLeastLayerMajorShare = 0.75; // a byte budget gives up at most this part of its rows for the exact order
-constexpr int64_t kChunkShare = 8;             // a chunk's working space is at most 1/8 of the budget
+constexpr int kDefaultInterval = 64;  // tokens between evictions where the schedule names none
+constexpr int64_t kLongestLayerMajor =
+    32768;  // beyond it a row budget reads the prompt in chunks: hidden rows cost memory
+constexpr double kLeastLayerMajorShare =
+    0.5;                            // a byte budget gives up at most this part of its rows for the exact order
+constexpr int64_t kChunkShare = 8;  // a chunk's working space is at most 1/8 of the budget
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t row_blocks(int64_t rows) { return ceil_div(rows, kBlockRows); }
@@ -46,11 +48,14 @@ struct Planner {
     return sinks + recent + 1;
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
-  int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows); }
+  int64_t least_total() const {
+    return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
+  }
 
   int32_t growth(double rows_per_head) const {
     int64_t g = interval();
-    if (request.generated_tokens >= 0) g = std::min<int64_t>(g, request.generated_tokens);
+    if (request.generated_tokens >= 0)
+      g = std::min<int64_t>(g, request.generated_tokens);
     g = std::min<int64_t>(g, std::max<int64_t>(1, static_cast<int64_t>(rows_per_head / 4)));
     return static_cast<int32_t>(g);
   }
@@ -58,8 +63,10 @@ struct Planner {
   Error impossible(int64_t total) const {
     const int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
     return {ErrorCode::budget_impossible,
-            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head), but %lld layers x %lld kv heads need at "
-                 "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget that works "
+            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head), but %lld layers x %lld kv "
+                 "heads need at "
+                 "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget "
+                 "that works "
                  "here is %lldKiB",
                  budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
                  static_cast<long long>(layers()), static_cast<long long>(heads()),
@@ -73,7 +80,8 @@ struct Planner {
     plan.budget_bytes = total_blocks * block_bytes();
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
     plan.chunk_tokens = request.n_batch;
-    if (policy.evicts) set_targets(plan, total_blocks, total_blocks / layers(), total_blocks / layers());
+    if (policy.evicts)
+      set_targets(plan, total_blocks, total_blocks / layers(), total_blocks / layers());
     plan.rows_per_head = static_cast<double>(known_tokens());
     plan.line = "everything fits, nothing is evicted";
     return plan;
@@ -86,8 +94,11 @@ struct Planner {
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
     plan.between_chunks = {.blocks = prompt_blocks};
+    // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have to
+    // leave room for while the prompt is still being read.
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
-    plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = later_blocks, .growth = g};
+    const int64_t with_growth = std::min(later_blocks, prompt_blocks + heads() * (g / kBlockRows));
+    plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = with_growth, .growth = g};
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -100,7 +111,8 @@ struct Planner {
       plan.line += text(" of %lld (%.1f %%)", static_cast<long long>(request.prompt_tokens),
                         100 * std::min(1.0, plan.rows_per_head / static_cast<double>(request.prompt_tokens)));
     }
-    if (!request.hold_continuation) plan.line += text(", evicted every %d tokens while decoding", plan.decoding.growth);
+    if (!request.hold_continuation)
+      plan.line += text(", evicted every %d tokens while decoding", plan.decoding.growth);
   }
 
   int chunk_for(int64_t total) const {
@@ -112,10 +124,12 @@ struct Planner {
 
   Result<Plan> for_bytes() const {
     const auto total = static_cast<int64_t>(budget.value) / block_bytes();
-    if (full_blocks(std::max<int64_t>(known_tokens(), 1)) <= total && (request.generated_tokens >= 0 || !policy.evicts)) {
+    if (full_blocks(std::max<int64_t>(known_tokens(), 1)) <= total &&
+        (request.generated_tokens >= 0 || !policy.evicts)) {
       return everything_fits(total);
     }
-    if (!policy.evicts || total < least_total()) return impossible(total);
+    if (!policy.evicts || total < least_total())
+      return impossible(total);
     Plan plan;
     plan.evicts = full_blocks(request.prompt_tokens + 1) > total;
     plan.budget_bytes = total * block_bytes();
@@ -127,10 +141,12 @@ struct Planner {
     const bool possible = working < total && exact >= heads() * least_blocks_per_head();
     plan.layer_major = possible && request.order != PrefillOrder::chunked &&
                        (request.order == PrefillOrder::layer_major || share >= kLeastLayerMajorShare);
-    if (request.order == PrefillOrder::layer_major && !possible) return impossible(total);
+    if (request.order == PrefillOrder::layer_major && !possible)
+      return impossible(total);
     plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : chunk_for(total);
     const int64_t chunked = (total - working_blocks(shape, plan.chunk_tokens)) / layers();
-    if (!plan.layer_major && chunked < heads() * least_blocks_per_head()) return impossible(total);
+    if (!plan.layer_major && chunked < heads() * least_blocks_per_head())
+      return impossible(total);
     set_targets(plan, total, plan.layer_major ? exact : chunked, later);
     if (plan.evicts) {
       describe(plan);
@@ -149,18 +165,23 @@ struct Planner {
     if (counted > 0 && (rows >= static_cast<double>(counted) || cold)) {
       return everything_fits(full_blocks(std::max<int64_t>(known_tokens(), 1)));
     }
-    if (!policy.evicts) return impossible(static_cast<int64_t>(rows * static_cast<double>(heads() * layers()) / kBlockRows));
+    if (!policy.evicts)
+      return impossible(static_cast<int64_t>(rows * static_cast<double>(heads() * layers()) / kBlockRows));
     rows = std::max(1.0, std::floor(rows + 1e-9));
     Plan plan;
     plan.evicts = true;
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
     const int64_t wanted = std::llround(rows) * heads();
     int64_t share = std::max(ceil_div(wanted, kBlockRows), heads() * (hold ? 1 : least_blocks_per_head()));
-    if (hold) share += heads() * (row_blocks(std::max<int64_t>(request.generated_tokens, 1)) + 1);
+    if (hold)
+      share += heads() * (row_blocks(std::max<int64_t>(request.generated_tokens, 1)) + 1);
     plan.layer_major = request.order != PrefillOrder::chunked && request.prompt_tokens <= kLongestLayerMajor;
-    plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
+    plan.chunk_tokens = plan.layer_major
+                            ? static_cast<int>(request.prompt_tokens)
+                            : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
     int64_t total = layers() * share + working_blocks(shape, plan.chunk_tokens);
-    if (plan.layer_major) total = std::max(layers() * share, (layers() - 1) * share + working_blocks(shape, request.prompt_tokens));
+    if (plan.layer_major)
+      total = std::max(layers() * share, (layers() - 1) * share + working_blocks(shape, request.prompt_tokens));
     plan.budget_bytes = total * block_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
@@ -178,7 +199,8 @@ int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
-Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy, const Request& request) {
+Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
+                       const Request& request) {
   const Planner planner{shape, budget, policy, request};
   if (budget.kind == Budget::Kind::unlimited) {
     return planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1})));
@@ -186,9 +208,10 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
   Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
   if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
     const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
-    return Error{ErrorCode::context_too_long,
-                 text("the prompt has %lld tokens, --kv-budget %s holds %lld and --kv-overflow is 'error'",
-                      static_cast<long long>(request.prompt_tokens), budget.text.c_str(), static_cast<long long>(fits))};
+    return Error{
+        ErrorCode::context_too_long,
+        text("the prompt has %lld tokens, --kv-budget %s holds %lld and --kv-overflow is 'error'",
+             static_cast<long long>(request.prompt_tokens), budget.text.c_str(), static_cast<long long>(fits))};
   }
   return plan;
 }

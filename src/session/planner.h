@@ -1,4 +1,5 @@
-// What a budget means for a request: how the prompt is read, what each layer keeps, when rows are evicted. Pure arithmetic.
+// What a budget means for a request: how the prompt is read, what each layer keeps, when rows are evicted. Pure
+// arithmetic.
 //
 // A prompt is read in chunks; within a chunk the layers take turns: a layer appends the chunk's rows, attends, and is
 // evicted to its share before the next layer starts, so that only one layer at a time holds rows beyond its share.
@@ -45,12 +46,13 @@ struct Plan {
   EvictionTarget decoding;
   int followup_chunk_tokens = 0;  // a prompt that was not announced, or a later turn: read in chunks of this size
   EvictionTarget followup;        // what layers are evicted to before and between those chunks
-  double rows_per_head = 0;  // kept on average after the prompt
-  std::string line;          // for people
+  double rows_per_head = 0;       // kept on average after the prompt
+  std::string line;               // for people
 };
 
 // Errors: budget_impossible (arithmetic and the smallest budget that works), context_too_long (overflow = error).
-Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy, const Request& request);
+Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
+                       const Request& request);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);

@@ -14,7 +14,10 @@ namespace {
 constexpr int64_t kLogitRows = 32;  // rows of logits computed at a time when all are wanted
 
 attention::AttentionShape attention_shape(const model::HyperParams& hyper) {
-  return {.n_heads = hyper.n_heads, .n_kv_heads = hyper.n_kv_heads, .head_dim = hyper.head_dim, .scale = hyper.attention_scale};
+  return {.n_heads = hyper.n_heads,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
+          .scale = hyper.attention_scale};
 }
 
 }  // namespace
@@ -29,7 +32,8 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
   return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
 }
 
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options, const eviction::Policy& policy) {
+Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
+                          const eviction::Policy& policy) {
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
   return make_plan(store_shape(hyper, type), options.budget, policy,
                    {.prompt_tokens = options.expected_prompt,
@@ -68,18 +72,23 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
     return Error{ErrorCode::usage, "cache type '" + options.cache_type + "' is not known; allowed: f16, bf16"};
   }
   if (options.n_ubatch < 1 || options.n_batch < kBlockRows) {
-    return Error{ErrorCode::usage, "ubatch size must be at least 1 and batch size at least " + std::to_string(kBlockRows)};
+    return Error{ErrorCode::usage,
+                 "ubatch size must be at least 1 and batch size at least " + std::to_string(kBlockRows)};
   }
   Result<eviction::Policy> policy = session_policy(options);
-  if (!policy) return policy.error();
+  if (!policy)
+    return policy.error();
   const model::HyperParams& hyper = engine.model->hyper();
   Result<Plan> plan = plan_session(hyper, options, *policy);
-  if (!plan) return plan.error();
+  if (!plan)
+    return plan.error();
   Result<eviction::Policy> fallback = eviction::parse_policy("streaming", {});
-  if (!fallback) return fallback.error();
+  if (!fallback)
+    return fallback.error();
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
   Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type), plan->budget_bytes);
-  if (!store) return store.error();
+  if (!store)
+    return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
@@ -89,32 +98,46 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
 
 void Timeline::append(int layer, int head, const NewRows& rows) {
   store_->append(sequence_, layer, head,
-                 {.k = rows.k, .v = rows.v, .k_stride = rows.row_stride, .v_stride = rows.row_stride, .positions = rows.positions});
+                 {.k = rows.k,
+                  .v = rows.v,
+                  .k_stride = rows.row_stride,
+                  .v_stride = rows.row_stride,
+                  .positions = rows.positions});
 }
 
 KvHeadView Timeline::view(int layer, int head) const { return store_->view(sequence_, layer, head); }
 
 // ---- prompt ----
 
-Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress& progress) {
-  const Stopwatch watch;
-  if (tokens.empty()) return Error{ErrorCode::usage, "there are no tokens to read"};
+// Tokens that may follow: in the vocabulary, and within the context.
+Status Timeline::acceptable(std::span<const Token> tokens) const {
+  const model::HyperParams& hyper = engine_.model->hyper();
   for (const Token token : tokens) {
-    if (token < 0 || token >= engine_.model->hyper().n_vocab) {
-      return Error{ErrorCode::usage, "token " + std::to_string(token) + " is not in the vocabulary of " +
-                                         std::to_string(engine_.model->hyper().n_vocab)};
+    if (token < 0 || token >= hyper.n_vocab) {
+      return Error{ErrorCode::usage,
+                   "token " + std::to_string(token) + " is not in the vocabulary of " + std::to_string(hyper.n_vocab)};
     }
   }
+  const int64_t limit = options_.n_ctx > 0 ? options_.n_ctx : (policy_.evicts ? INT32_MAX : hyper.n_ctx_train);
+  const int64_t wanted = n_tokens_ + static_cast<int64_t>(tokens.size());
+  if (wanted > limit) {
+    return Error{ErrorCode::context_too_long, "the prompt makes " + std::to_string(wanted) +
+                                                  " tokens and the context holds " + std::to_string(limit)};
+  }
+  return {};
+}
+
+Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress& progress) {
+  const Stopwatch watch;
+  if (tokens.empty())
+    return Error{ErrorCode::usage, "there are no tokens to read"};
   std::vector<Token> shortened;
   if (options_.overflow == Overflow::truncate) {
     shortened = truncated(tokens);
     tokens = shortened;
   }
-  const int64_t limit = options_.n_ctx > 0 ? options_.n_ctx : (policy_.evicts ? INT32_MAX : engine_.model->hyper().n_ctx_train);
-  if (n_tokens_ + static_cast<int64_t>(tokens.size()) > limit) {
-    return Error{ErrorCode::context_too_long, "the prompt has " + std::to_string(n_tokens_ + static_cast<int64_t>(tokens.size())) +
-                                                  " tokens and the context holds " + std::to_string(limit)};
-  }
+  if (Status status = acceptable(tokens); !status)
+    return status;
   Status status = read_prompt(tokens, progress);
   counters_.prefill_seconds += watch.seconds();
   return status;
@@ -124,9 +147,11 @@ Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress&
 std::vector<Token> Timeline::truncated(std::span<const Token> tokens) const {
   const model::HyperParams& hyper = engine_.model->hyper();
   int64_t fits = store_->stats().free_blocks / (static_cast<int64_t>(hyper.n_layers) * hyper.n_kv_heads) * kBlockRows;
-  if (options_.n_ctx > 0) fits = std::min<int64_t>(fits, options_.n_ctx - n_tokens_);
+  if (options_.n_ctx > 0)
+    fits = std::min<int64_t>(fits, options_.n_ctx - n_tokens_);
   fits = std::max<int64_t>(1, fits - std::max<int64_t>(0, std::min<int64_t>(options_.expected_generated, fits / 2)));
-  if (static_cast<int64_t>(tokens.size()) <= fits) return {tokens.begin(), tokens.end()};
+  if (static_cast<int64_t>(tokens.size()) <= fits)
+    return {tokens.begin(), tokens.end()};
   const int64_t first = std::min<int64_t>(4, fits / 2);
   std::vector<Token> kept(tokens.begin(), tokens.begin() + first);
   kept.insert(kept.end(), tokens.end() - (fits - first), tokens.end());
@@ -140,11 +165,13 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
   int64_t step = fits ? options_.n_batch : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
   EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
   if (!fits && !policy_.evicts) {
-    return Error{ErrorCode::context_too_long, "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
-                                                  format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
+    return Error{ErrorCode::context_too_long,
+                 "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
+                     format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
   }
   if (!fits && !planned) {
-    if (Status evicted = evict_all(between); !evicted) return evicted;
+    if (Status evicted = evict_all(between); !evicted)
+      return evicted;
   }
   for (int64_t begin = 0; begin < total; begin += step) {
     const int64_t n = std::min(step, total - begin);
@@ -156,13 +183,15 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
     const Report report = [&](double share) {
       return !progress || progress(begin + static_cast<int64_t>(share * static_cast<double>(n)), total);
     };
-    if (Status status = run_chunk(chunk, report); !status) return status;
+    if (Status status = run_chunk(chunk, report); !status)
+      return status;
     counters_.prompt_tokens += n;
   }
   return {};
 }
 
-// Layers take turns: append and attend over the whole chunk, be evicted, next. Only one layer is beyond its share at a time.
+// Layers take turns: append and attend over the whole chunk, be evicted, next. Only one layer is beyond its share at a
+// time.
 Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const auto n = static_cast<int64_t>(chunk.tokens.size());
@@ -177,7 +206,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
       return Error{ErrorCode::cancelled, "stopped while reading the prompt"};
     }
     Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n));
-    if (status) status = run_layer(chunk, layer, positions);
+    if (status)
+      status = run_layer(chunk, layer, positions);
     if (status && chunk.evict) {
       n_tokens_ += n;  // scorers see the length with this chunk
       status = evict_layer(layer, chunk.target);
@@ -189,7 +219,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
     }
   }
   n_tokens_ += n;
-  if (!chunk.all_logits) head_logits(n - 1, 1, logits_);
+  if (!chunk.all_logits)
+    head_logits(n - 1, 1, logits_);
   report(1.0);
   return {};
 }
@@ -230,7 +261,8 @@ Status Timeline::run_layer(const Chunk& chunk, int layer, std::span<const int32_
     tensor::Tensor where = graph.input_i32(static_cast<int64_t>(n));
     tensor::Tensor y = engine_.model->layer(graph, layer, x, where, only_last_row ? 1 : 0, prompt_attention_);
     graph.output(y);
-    if (Status status = graph.finish(); !status) return status;
+    if (Status status = graph.finish(); !status)
+      return status;
     graph.set(x, std::span<const float>(hidden_).subspan(begin * width, n * width));
     graph.set(where, positions.subspan(begin, n));
     prompt_attention_.prepare(positions.subspan(begin, n), hyper.n_layers);
@@ -248,24 +280,31 @@ void Timeline::head_logits(int64_t row, int64_t n_rows, std::vector<float>& out)
   tensor::Tensor y = engine_.model->head(graph, x);
   graph.output(y);
   check(graph.finish().ok(), "memory for the output graph");
-  graph.set(x, std::span<const float>(hidden_).subspan(static_cast<size_t>(row) * width, static_cast<size_t>(n_rows) * width));
+  graph.set(x, std::span<const float>(hidden_).subspan(static_cast<size_t>(row) * width,
+                                                       static_cast<size_t>(n_rows) * width));
   graph.run();
   const std::span<const float> logits = graph.read(y);
   out.assign(logits.begin(), logits.end());
 }
 
 Status Timeline::score(std::span<const Token> tokens, const Session::EachLogits& each) {
-  if (tokens.empty()) return {};
-  if (Status room = make_room_for(static_cast<int64_t>(tokens.size())); !room) return room;
+  if (tokens.empty())
+    return {};
+  if (Status status = acceptable(tokens); !status)
+    return status;
+  if (Status room = make_room_for(static_cast<int64_t>(tokens.size())); !room)
+    return room;
   const Chunk chunk{.tokens = tokens, .all_logits = true};
-  if (Status status = run_chunk(chunk, [](double) { return true; }); !status) return status;
+  if (Status status = run_chunk(chunk, [](double) { return true; }); !status)
+    return status;
   const auto n = static_cast<int64_t>(tokens.size());
   const auto n_vocab = static_cast<size_t>(engine_.model->hyper().n_vocab);
   std::vector<float> rows;
   for (int64_t begin = 0; begin < n; begin += kLogitRows) {
     const int64_t count = std::min(kLogitRows, n - begin);
     head_logits(begin, count, rows);
-    for (int64_t i = 0; i < count; ++i) each(begin + i, std::span<const float>(rows).subspan(static_cast<size_t>(i) * n_vocab, n_vocab));
+    for (int64_t i = 0; i < count; ++i)
+      each(begin + i, std::span<const float>(rows).subspan(static_cast<size_t>(i) * n_vocab, n_vocab));
   }
   logits_.assign(rows.end() - static_cast<std::ptrdiff_t>(n_vocab), rows.end());
   return {};
@@ -279,7 +318,8 @@ void Timeline::build_decode_graph() {
   tensor::Tensor ids = graph.input_i32(1);
   tensor::Tensor positions = graph.input_i32(1);
   tensor::Tensor x = engine_.model->embed(graph, ids);
-  for (int layer = 0; layer < hyper.n_layers; ++layer) x = engine_.model->layer(graph, layer, x, positions, 0, decode_attention_);
+  for (int layer = 0; layer < hyper.n_layers; ++layer)
+    x = engine_.model->layer(graph, layer, x, positions, 0, decode_attention_);
   tensor::Tensor logits = engine_.model->head(graph, x);
   graph.output(logits);
   check(graph.finish().ok(), "memory for the decode graph");
@@ -288,15 +328,12 @@ void Timeline::build_decode_graph() {
 
 Status Timeline::decode(Token token) {
   const Stopwatch watch;
-  if (token < 0 || token >= engine_.model->hyper().n_vocab) {
-    return Error{ErrorCode::usage, "token " + std::to_string(token) + " is not in the vocabulary"};
-  }
-  const int64_t limit = options_.n_ctx > 0 ? options_.n_ctx : (policy_.evicts ? INT32_MAX : engine_.model->hyper().n_ctx_train);
-  if (n_tokens_ + 1 > limit) {
-    return Error{ErrorCode::context_too_long, "the context of " + std::to_string(limit) + " tokens is full"};
-  }
-  if (Status room = make_room_for(1); !room) return room;
-  if (decode_graph_ == nullptr) build_decode_graph();
+  if (Status status = acceptable({&token, 1}); !status)
+    return status;
+  if (Status room = make_room_for(1); !room)
+    return room;
+  if (decode_graph_ == nullptr)
+    build_decode_graph();
   const auto position = static_cast<int32_t>(n_tokens_);
   tensor::Graph& graph = decode_graph_->graph;
   graph.set(decode_graph_->ids, std::span<const int32_t>(&token, 1));
@@ -329,10 +366,12 @@ int64_t Timeline::blocks_needed(int64_t n_tokens) const {
 Status Timeline::make_room_for(int64_t n_tokens) {
   const int n_layers = engine_.model->hyper().n_layers;
   Status reserved = store_->reserve(sequence_, 0, n_layers, static_cast<int>(n_tokens));
-  if (reserved || !policy_.evicts) return reserved;
+  if (reserved || !policy_.evicts)
+    return reserved;
   EvictionTarget target = plan_.decoding;
   target.growth = std::max(target.growth, static_cast<int32_t>(n_tokens));
-  if (Status evicted = evict_all(target); !evicted) return evicted;
+  if (Status evicted = evict_all(target); !evicted)
+    return evicted;
   return store_->reserve(sequence_, 0, n_layers, static_cast<int>(n_tokens));
 }
 
@@ -355,8 +394,6 @@ Stats Timeline::stats() const {
   return out;
 }
 
-KvMap Timeline::kv_map() const {
-  return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions};
-}
+KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }
 
 }  // namespace kedge::session

@@ -29,7 +29,8 @@ kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options, const eviction::Policy& policy);
+Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
+                          const eviction::Policy& policy);
 
 class Timeline final : public attention::KvRows {
  public:
@@ -65,6 +66,7 @@ class Timeline final : public attention::KvRows {
   using Report = std::function<bool(double share_of_chunk)>;  // false: stop
 
   Timeline(const Engine& engine, const SessionOptions& options, eviction::Policy policy, Plan plan);
+  Status acceptable(std::span<const Token> tokens) const;
   Status read_prompt(std::span<const Token> tokens, const Session::Progress& progress);
   Status run_chunk(const Chunk& chunk, const Report& report);
   Status run_layer(const Chunk& chunk, int layer, std::span<const int32_t> positions);
@@ -75,7 +77,8 @@ class Timeline final : public attention::KvRows {
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target);
   bool within(int layer, const EvictionTarget& target) const;
-  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, std::vector<attention::ObservedWindow>& windows) const;
+  eviction::LayerInput layer_input(int layer, const EvictionTarget& target,
+                                   std::vector<attention::ObservedWindow>& windows) const;
   void build_decode_graph();
   void abandon_chunk();
   std::vector<Token> truncated(std::span<const Token> tokens) const;

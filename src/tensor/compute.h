@@ -65,7 +65,7 @@ class Weights {
   ~Weights();
   Tensor find(std::string_view name) const;  // mapped; nullptr when absent
   Tensor repacked(Tensor mapped) const;      // the repacked form, or `mapped` itself
-  PromptWeights prompt_weights() const;      // automatic resolved: AMD with AVX512-BF16 -> bf16, else f32
+  PromptWeights prompt_weights() const;      // automatic resolved: f32
   int64_t repacked_bytes() const;
   int64_t n_tensors() const;
 

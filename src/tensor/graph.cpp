@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "tensor/compute.h"
 #include "tensor/compute_impl.h"
+#include "tensor/round_rows.h"
 
 namespace kedge::tensor {
 namespace {
@@ -79,7 +80,28 @@ struct Graph::Impl {
                               1, args, 1, to_bf16 ? dequantise_bf16 : dequantise_f32, GGML_N_TASKS_MAX, nullptr));
   }
   Tensor weight_for(Tensor weight, int64_t n_rows);
+  Tensor rounded(Tensor x, int type);
+
+  // The last rows that were rounded: q, k and v share theirs, and so do gate and up.
+  Tensor rounded_from = nullptr;
+  Tensor rounded_rows = nullptr;
+  int rounded_type = -1;
 };
+
+// x as ggml's dot product with a quantised weight would see it (round_rows.h).
+Tensor Graph::Impl::rounded(Tensor x, int type) {
+  static constexpr int kTypes[] = {GGML_TYPE_Q8_0, GGML_TYPE_Q8_1, GGML_TYPE_Q8_K};  // nodes point to their type
+  if (x == rounded_from && type == rounded_type)
+    return rounded_rows;
+  const int* user = std::find(std::begin(kTypes), std::end(kTypes), type);
+  check(user != std::end(kTypes), "an activation type that rows can be rounded to");
+  ggml_tensor* args[] = {x};
+  rounded_from = x;
+  rounded_type = type;
+  rounded_rows = add(ggml_custom_4d(context.get(), GGML_TYPE_F32, x->ne[0], x->ne[1], 1, 1, args, 1, round_rows_node,
+                                    GGML_N_TASKS_MAX, const_cast<int*>(user)));
+  return rounded_rows;
+}
 
 // How this product reads its weight: see PromptWeights.
 Tensor Graph::Impl::weight_for(Tensor weight, int64_t n_rows) {
@@ -127,6 +149,9 @@ Tensor Graph::get_rows(Tensor table, Tensor ids) { return impl_->add(ggml_get_ro
 Tensor Graph::matmul(Tensor weight, Tensor x) {
   check(weight->ne[0] == x->ne[0], "matmul: the weight's columns differ from the row's length");
   Tensor form = impl_->weight_for(weight, x->ne[1]);
+  const int type = activation_type(weight->type);
+  if (form->type != weight->type && type >= 0)
+    x = impl_->rounded(x, type);
   return impl_->add(ggml_mul_mat(impl_->context.get(), form, x));
 }
 

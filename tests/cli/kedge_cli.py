@@ -16,8 +16,8 @@ TEXT_PATH = os.environ.get("KEDGE_TEXT", "") or "/usr/share/developers-reference
 MIB = 1 << 20
 STATS_FIELDS = {
     "prompt_tokens": int, "generated_tokens": int, "prefill_tok_s": float, "decode_tok_s": float, "kv_live_bytes": int,
-    "kv_peak_bytes": int, "kv_full_bytes": int, "kv_budget_bytes": int, "keep": float, "evicted_rows": int, "policy": str,
-    "policy_ms": float, "peak_rss_bytes": int, "finish_reason": str,
+    "kv_peak_bytes": int, "kv_full_bytes": int, "kv_budget_bytes": int, "keep": float, "evicted_rows": int,
+    "policy": str, "policy_ms": float, "peak_rss_bytes": int, "finish_reason": str,
 }
 
 

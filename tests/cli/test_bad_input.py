@@ -49,7 +49,8 @@ class BadInput(KedgeTest):
         self.assert_error(self.kedge("run", "-m", "/nonexistent.gguf", "-p", "x"), 3, "/nonexistent.gguf")
         self.assert_error(self.kedge("run", "-m", self.folder, "-p", "x"), 3)
         self.assert_error(self.kedge("run", "-m", MODEL, "-f", "/nonexistent.txt"), 1, "/nonexistent.txt")
-        self.assert_error(self.kedge("run", "-m", MODEL, "-p", "x", "--stats", "/nonexistent/s.json"), 1, "/nonexistent/s.json")
+        stats = "/nonexistent/s.json"
+        self.assert_error(self.kedge("run", "-m", MODEL, "-p", "x", "--stats", stats), 1, stats)
         damaged = self.path("d.gz", b"\x1f\x8b\x08\x00garbage")
         self.assert_error(self.kedge("run", "-m", MODEL, "-f", damaged), 1, "gzip")
 

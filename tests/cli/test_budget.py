@@ -11,10 +11,11 @@ POLICIES = ("andpro", "snapkv", "streaming", "recent", "random")
 
 class Budget(KedgeTest):
     def test_the_peak_never_passes_the_budget(self):
-        prompt = self.path("long.txt", self.sample(14000, 3))  # about 3,500 tokens, 80 MB of full cache
+        prompt = self.path("long.txt", self.sample(9000, 3))  # about 2,300 tokens, 52 MB of full cache
         for budget in ("16MiB", "8MiB", "4MiB"):
-            for policy in POLICIES if budget == "8MiB" else ("andpro", "random"):
-                _, stats = self.run_ok("-f", prompt, "-n", "12", "--temp", "0", "--kv-budget", budget, "--kv-policy", policy)
+            for policy in POLICIES if budget == "8MiB" else ("andpro",):
+                _, stats = self.run_ok("-f", prompt, "-n", "12", "--temp", "0",
+                                       "--kv-budget", budget, "--kv-policy", policy)
                 where = f"{policy} at {budget}"
                 self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"], where)
                 self.assertLessEqual(stats["kv_budget_bytes"], int(budget[:-3]) * MIB, where)
@@ -27,14 +28,15 @@ class Budget(KedgeTest):
     def test_two_mebibytes_work_or_are_refused_with_the_arithmetic(self):
         prompt = self.path("long.txt", self.sample(8000, 4))
         stats = self.path("s.json")
-        result = self.kedge("run", "-m", MODEL, "-f", prompt, "-n", "4", "--temp", "0", "--kv-budget", "2MiB", "--stats", stats)
+        result = self.kedge("run", "-m", MODEL, "-f", prompt, "-n", "4", "--temp", "0",
+                            "--kv-budget", "2MiB", "--stats", stats)
         if result.code == 0:
             with open(stats) as f:
                 held = json.load(f)
             self.assertLessEqual(held["kv_peak_bytes"], 2 * MIB)
             self.assertGreater(held["evicted_rows"], 0)
         else:
-            self.assert_error(result, 4, "2MiB", "smallest")
+            self.assert_error(result, 4, "2MiB", "smallest")  # before the prompt is read
 
     def test_the_smallest_budget_named_works(self):
         prompt = self.path("long.txt", self.sample(6000, 5))
@@ -72,8 +74,8 @@ class Budget(KedgeTest):
         self.assertAlmostEqual(rows / (held["n_tokens"] * 90), stats["keep"], places=6)
 
     def test_a_long_answer_stays_inside(self):
-        _, stats = self.run_ok("-p", "Once upon a time", "-n", "400", "--temp", "1", "--seed", "3", "--kv-budget", "4MiB",
-                               "--kv-policy", "streaming")
+        _, stats = self.run_ok("-p", "Once upon a time", "-n", "300", "--temp", "1", "--seed", "3",
+                               "--kv-budget", "4MiB", "--kv-policy", "streaming")
         self.assertLessEqual(stats["kv_peak_bytes"], 4 * MIB)
         if stats["finish_reason"] == "length":
             self.assertGreater(stats["evicted_rows"], 0)
@@ -86,9 +88,11 @@ class Budget(KedgeTest):
             text = self.sample(3900, rng.randrange(1000))
             cut = text.rfind("\n", 0, int(len(text) * depth)) + 1
             needle = f"\n\nThe secret pass key is {key}. Remember it: {key} is the secret pass key.\n\n"
-            question = "\n\nQuestion: What is the secret pass key mentioned in the text above?\nAnswer: The secret pass key is"
-            result, stats = self.run_ok("-f", self.path("pass.txt", text[:cut] + needle + text[cut:] + question), "-n", "8",
-                                        "--temp", "0", "--kv-budget", "25%", "--kv-policy", "andpro")
+            question = ("\n\nQuestion: What is the secret pass key mentioned in the text above?"
+                        "\nAnswer: The secret pass key is")
+            prompt = self.path("pass.txt", text[:cut] + needle + text[cut:] + question)
+            result, stats = self.run_ok("-f", prompt, "-n", "8", "--temp", "0",
+                                        "--kv-budget", "25%", "--kv-policy", "andpro")
             self.assertLess(stats["keep"], 0.35)
             found += key in result.out.replace(" ", "")
         self.assertGreaterEqual(found, 2)

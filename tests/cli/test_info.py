@@ -9,7 +9,8 @@ from kedge_cli import MODEL, KedgeTest, real_text
 class Perplexity(KedgeTest):
     def perplexity(self, *args):
         text = self.path("text.txt", real_text()[20000:60000])
-        result = self.kedge("perplexity", "-m", MODEL, "-f", text, "--context", "256", "--continue", "32", "--seed", "3", *args)
+        result = self.kedge("perplexity", "-m", MODEL, "-f", text, "--context", "192", "--continue", "24",
+                            "--seed", "3", *args)
         self.assertEqual(result.code, 0, result)
         return result
 
@@ -17,10 +18,10 @@ class Perplexity(KedgeTest):
         return json.loads(self.perplexity("--json", *args).out)
 
     def test_fields_and_values(self):
-        report = self.json("--samples", "3", "--kv-budget", "25%", "--kv-policy", "andpro")
+        report = self.json("--samples", "2", "--kv-budget", "25%", "--kv-policy", "andpro")
         for name in ("ppl", "full_ppl", "kld_mean", "kld_p99", "kld_max", "same_top", "kv_peak_bytes", "keep"):
             self.assertIsInstance(report[name], (int, float), name)
-        self.assertTrue(1 < report["full_ppl"] < 100, report)
+        self.assertTrue(1 < report["full_ppl"] < 200, report)
         self.assertGreater(report["kld_mean"], 0)
         self.assertLessEqual(report["kld_mean"], report["kld_p99"])
         self.assertLessEqual(report["kld_p99"], report["kld_max"])
@@ -47,7 +48,8 @@ class Perplexity(KedgeTest):
     def test_windows_repeat_by_seed(self):
         first = self.json("--samples", "2", "--kv-budget", "25%")
         self.assertEqual(self.json("--samples", "2", "--kv-budget", "25%"), first)
-        self.assertNotEqual(self.json("--samples", "2", "--kv-budget", "25%", "--seed", "4")["full_ppl"], first["full_ppl"])
+        other = self.json("--samples", "2", "--kv-budget", "25%", "--seed", "4")
+        self.assertNotEqual(other["full_ppl"], first["full_ppl"])
 
     def test_words_for_people(self):
         result = self.perplexity("--samples", "2")
@@ -86,8 +88,8 @@ class Information(KedgeTest):
         version = self.kedge("--version")
         self.assertEqual(version.code, 0, version)
         self.assertRegex(version.out, r"^kedge \d+\.\d+\.\d+")
-        for args in (["--help"], ["run", "--help"], ["perplexity", "--help"], ["inspect", "--help"], ["policies", "--help"]):
-            page = self.kedge(*args)
+        for verb in ([], ["run"], ["perplexity"], ["inspect"], ["policies"]):
+            page = self.kedge(*verb, "--help")
             self.assertEqual(page.code, 0, page)
             self.assertGreater(len(page.out), 200)
         self.assertIn("--kv-budget", self.kedge("run", "--help").out)

@@ -25,10 +25,12 @@ class Run(KedgeTest):
     def test_file_gzip_stdin_and_prompt_say_the_same(self):
         by_prompt = self.run_ok("-p", PROMPT, *GREEDY)[0].out
         self.assertEqual(self.run_ok("-f", self.path("p.txt", PROMPT), *GREEDY)[0].out, by_prompt)
-        self.assertEqual(self.run_ok("-f", self.path("p.txt.gz", gzip.compress(PROMPT.encode())), *GREEDY)[0].out, by_prompt)
+        packed = self.path("p.txt.gz", gzip.compress(PROMPT.encode()))
+        self.assertEqual(self.run_ok("-f", packed, *GREEDY)[0].out, by_prompt)
         self.assertEqual(self.run_ok("-f", "-", *GREEDY, stdin=PROMPT)[0].out, by_prompt)
         self.assertEqual(self.run_ok(*GREEDY, stdin=PROMPT)[0].out, by_prompt)
-        self.assertEqual(self.run_ok("-f", self.path("q.txt", "The capital of"), "-p", " France is", *GREEDY)[0].out, by_prompt)
+        first = self.path("q.txt", "The capital of")
+        self.assertEqual(self.run_ok("-f", first, "-p", " France is", *GREEDY)[0].out, by_prompt)
 
     def test_stats_have_every_field_with_sensible_values(self):
         _, stats = self.run_ok("-p", PROMPT, *GREEDY)
@@ -55,7 +57,8 @@ class Run(KedgeTest):
         prompt = self.path("t.txt", self.sample(5000, 1))
         outputs = set()
         for threads in ("1", "2"):
-            result, stats = self.run_ok("-f", prompt, *GREEDY, "-t", threads, "--kv-budget", "25%", "--kv-map", self.path("m.json"))
+            result, stats = self.run_ok("-f", prompt, *GREEDY, "-t", threads, "--kv-budget", "25%",
+                                        "--kv-map", self.path("m.json"))
             self.assertGreater(stats["evicted_rows"], 0)
             with open(self.path("m.json")) as f:
                 outputs.add((result.out, f.read()))
@@ -64,7 +67,8 @@ class Run(KedgeTest):
     def test_a_budget_that_holds_everything_says_what_none_says(self):
         prompt = self.path("t.txt", self.sample(3000, 2))
         full = self.run_ok("-f", prompt, "-n", "24", "--temp", "0", "--kv-policy", "none")[0].out
-        result, stats = self.run_ok("-f", prompt, "-n", "24", "--temp", "0", "--kv-budget", "100%", "--kv-policy", "andpro")
+        result, stats = self.run_ok("-f", prompt, "-n", "24", "--temp", "0",
+                                    "--kv-budget", "100%", "--kv-policy", "andpro")
         self.assertEqual(result.out, full)
         self.assertEqual(stats["evicted_rows"], 0)
 
@@ -95,11 +99,10 @@ class Run(KedgeTest):
         self.assert_error(unknown, 2, "kv-budgett", "kv-budget")
 
     def test_chat_applies_the_models_template(self):
-        plain = self.run_ok("-p", "What is the capital of France?", "-n", "12", "--temp", "0")[0].out
+        _, plain = self.run_ok("-p", "What is the capital of France?", "-n", "1", "--temp", "0")
         result, stats = self.run_ok("-p", "What is the capital of France?", "-n", "24", "--temp", "0", "--chat")
         self.assertIn("Paris", result.out)
-        self.assertNotEqual(result.out[:len(plain)], plain)
-        self.assertGreater(stats["prompt_tokens"], 10)
+        self.assertGreater(stats["prompt_tokens"], plain["prompt_tokens"] + 5)
         self.assertNotIn("<|im_", result.out)
 
     def test_interactive_answers_every_line(self):
@@ -110,7 +113,8 @@ class Run(KedgeTest):
         self.assertIn("Rome", result.out)
 
     def test_interrupt_stops_and_tells(self):
-        process = subprocess.Popen([KEDGE, "run", "-m", MODEL, "-p", "Count: 1, 2, 3,", "-n", "5000", "--temp", "0", "--stats", self.path("s.json")],
+        process = subprocess.Popen([KEDGE, "run", "-m", MODEL, "-p", "Count: 1, 2, 3,", "-n", "5000", "--temp", "0",
+                                    "--stats", self.path("s.json")],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertTrue(process.stdout.read(1))  # it is generating
         process.send_signal(signal.SIGINT)

@@ -10,14 +10,16 @@ namespace {
 double log_sum_exp(std::span<const float> x) {
   const double top = *std::max_element(x.begin(), x.end());
   double sum = 0;
-  for (float v : x) sum += std::exp(static_cast<double>(v) - top);
+  for (float v : x)
+    sum += std::exp(static_cast<double>(v) - top);
   return top + std::log(sum);
 }
 
 }  // namespace
 
 double kl_divergence(std::span<const float> reference, std::span<const float> other) {
-  if (reference.size() != other.size() || reference.empty()) std::abort();
+  if (reference.size() != other.size() || reference.empty())
+    std::abort();
   const double lr = log_sum_exp(reference);
   const double lo = log_sum_exp(other);
   double sum = 0;

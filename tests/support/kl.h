@@ -15,7 +15,9 @@ class Divergence {
  public:
   void add(std::span<const float> reference, std::span<const float> other);
   int64_t n() const { return n_; }
-  double mean_kld() const { return sum_ / static_cast<double>(n_); }  // nats; NaN without rows, which fails any comparison
+  double mean_kld() const {
+    return sum_ / static_cast<double>(n_);
+  }  // nats; NaN without rows, which fails any comparison
   double max_kld() const { return max_; }
   double same_top() const { return static_cast<double>(same_) / static_cast<double>(n_); }  // 0..1
   double max_abs() const { return max_abs_; }  // largest difference of one logit

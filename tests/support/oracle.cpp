@@ -13,7 +13,8 @@ namespace {
 constexpr int kBatchTokens = 512;
 
 void quiet(ggml_log_level level, const char* text, void*) {
-  if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+  if (level == GGML_LOG_LEVEL_ERROR)
+    std::fputs(text, stderr);
 }
 
 [[noreturn]] void die(const char* what, const std::string& detail) {
@@ -35,7 +36,8 @@ Context open_context(llama_model* model, const OracleConfig& config, int64_t n_t
   p.type_v = p.type_k;
   p.no_perf = true;
   Context context(llama_init_from_model(model, p), llama_free);
-  if (!context) die("no context", std::to_string(n_tokens) + " tokens");
+  if (!context)
+    die("no context", std::to_string(n_tokens) + " tokens");
   return context;
 }
 
@@ -53,7 +55,8 @@ void run_batch(llama_context* context, std::span<const int32_t> tokens, int64_t 
   }
   const int32_t rc = llama_decode(context, batch);
   llama_batch_free(batch);
-  if (rc != 0) die("llama_decode failed", std::to_string(rc));
+  if (rc != 0)
+    die("llama_decode failed", std::to_string(rc));
 }
 
 }  // namespace
@@ -68,10 +71,12 @@ Oracle::Oracle(const std::string& path) : impl_(std::make_unique<Impl>()) {
   llama_backend_init();
   llama_model_params p = llama_model_default_params();
   p.n_gpu_layers = 0;
-  // Repacked weights go through kernels of their own; GCC 12 miscompiles the tile set-up of the AMX ones (llama.cpp 26954).
+  // Repacked weights go through kernels of their own; GCC 12 miscompiles the tile set-up of the AMX ones (llama.cpp
+  // 26954).
   p.use_extra_bufts = false;
   impl_->model = llama_model_load_from_file(path.c_str(), p);
-  if (impl_->model == nullptr) die("cannot load", path);
+  if (impl_->model == nullptr)
+    die("cannot load", path);
   impl_->vocab = llama_model_get_vocab(impl_->model);
 }
 
@@ -83,12 +88,14 @@ std::vector<int32_t> Oracle::tokenize(std::string_view text) const {
   std::vector<int32_t> out(text.size() + 8);
   const int32_t n = llama_tokenize(impl_->vocab, text.data(), static_cast<int32_t>(text.size()), out.data(),
                                    static_cast<int32_t>(out.size()), false, false);
-  if (n < 0) die("cannot tokenize", std::string(text.substr(0, 40)));
+  if (n < 0)
+    die("cannot tokenize", std::string(text.substr(0, 40)));
   out.resize(static_cast<size_t>(n));
   return out;
 }
 
-void Oracle::logits(std::span<const int32_t> tokens, int64_t first, const OracleConfig& config, const EachLogits& each) const {
+void Oracle::logits(std::span<const int32_t> tokens, int64_t first, const OracleConfig& config,
+                    const EachLogits& each) const {
   const auto total = static_cast<int64_t>(tokens.size());
   const Context context = open_context(impl_->model, config, total);
   for (int64_t begin = 0; begin < total; begin += kBatchTokens) {
@@ -96,13 +103,15 @@ void Oracle::logits(std::span<const int32_t> tokens, int64_t first, const Oracle
     run_batch(context.get(), tokens, begin, end, first);
     for (int64_t i = std::max(begin, first); i < end; ++i) {
       const float* row = llama_get_logits_ith(context.get(), static_cast<int32_t>(i - begin));
-      if (row == nullptr) die("no logits", std::to_string(i));
+      if (row == nullptr)
+        die("no logits", std::to_string(i));
       each(i, {row, static_cast<size_t>(n_vocab())});
     }
   }
 }
 
-std::vector<std::vector<float>> Oracle::logits(std::span<const int32_t> tokens, int64_t first, const OracleConfig& config) const {
+std::vector<std::vector<float>> Oracle::logits(std::span<const int32_t> tokens, int64_t first,
+                                               const OracleConfig& config) const {
   std::vector<std::vector<float>> out;
   logits(tokens, first, config, [&](int64_t, std::span<const float> row) { out.emplace_back(row.begin(), row.end()); });
   return out;

@@ -14,7 +14,7 @@ namespace kedge::test {
 struct OracleConfig {
   bool flash_attention = false;
   bool kv_f16 = false;  // else f32
-  int n_threads = 1;  // tiny models are slower on more
+  int n_threads = 1;    // tiny models are slower on more
 };
 
 class Oracle {
@@ -30,7 +30,8 @@ class Oracle {
   using EachLogits = std::function<void(int64_t position, std::span<const float> logits)>;
   void logits(std::span<const int32_t> tokens, int64_t first, const OracleConfig& config, const EachLogits& each) const;
   // The same as a matrix f32 [tokens.size() - first][n_vocab].
-  std::vector<std::vector<float>> logits(std::span<const int32_t> tokens, int64_t first, const OracleConfig& config) const;
+  std::vector<std::vector<float>> logits(std::span<const int32_t> tokens, int64_t first,
+                                         const OracleConfig& config) const;
 
   // n tokens after the prompt, the most likely one each time (ties: the lower id).
   std::vector<int32_t> greedy(std::span<const int32_t> prompt, int n, const OracleConfig& config) const;

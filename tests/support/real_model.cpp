@@ -20,13 +20,15 @@ std::string environment(const char* name) {
 }
 
 fs::path cache_directory() {
-  if (const std::string deps = environment("KEDGE_DEPS"); !deps.empty()) return deps;
+  if (const std::string deps = environment("KEDGE_DEPS"); !deps.empty())
+    return deps;
   const std::string home = environment("HOME");
   return fs::path(home.empty() ? fs::temp_directory_path() : fs::path(home)) / ".cache" / "kedge";
 }
 
 void quiet(ggml_log_level level, const char* text, void*) {
-  if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+  if (level == GGML_LOG_LEVEL_ERROR)
+    std::fputs(text, stderr);
 }
 
 }  // namespace
@@ -38,25 +40,31 @@ std::string real_model_path() {
 
 std::string real_text() {
   std::string path = environment("KEDGE_TEXT");
-  if (path.empty()) path = "/usr/share/developers-reference/developers-reference.txt.gz";
+  if (path.empty())
+    path = "/usr/share/developers-reference/developers-reference.txt.gz";
   gzFile file = gzopen(path.c_str(), "rb");  // reads plain files too
-  if (file == nullptr) return "";
+  if (file == nullptr)
+    return "";
   std::string text;
   char buffer[1 << 16];
   int n = 0;
-  while ((n = gzread(file, buffer, sizeof(buffer))) > 0) text.append(buffer, static_cast<size_t>(n));
+  while ((n = gzread(file, buffer, sizeof(buffer))) > 0)
+    text.append(buffer, static_cast<size_t>(n));
   gzclose(file);
   return text;
 }
 
 std::string f32_model_path() {
   const fs::path source = real_model_path();
-  if (source.empty()) std::abort();
+  if (source.empty())
+    std::abort();
   const auto size = static_cast<unsigned long long>(fs::file_size(source));
   const auto changed = static_cast<long long>(fs::last_write_time(source).time_since_epoch().count());
   const fs::path directory = cache_directory();
-  const fs::path target = directory / (source.stem().string() + "-" + std::to_string(size) + "-" + std::to_string(changed) + ".f32.gguf");
-  if (fs::exists(target)) return target.string();
+  const fs::path target =
+      directory / (source.stem().string() + "-" + std::to_string(size) + "-" + std::to_string(changed) + ".f32.gguf");
+  if (fs::exists(target))
+    return target.string();
   fs::create_directories(directory);
   const fs::path part = target.string() + "." + std::to_string(getpid()) + ".part";
   llama_log_set(quiet, nullptr);

@@ -32,12 +32,14 @@ TEST(Support, PlainModelAgreesWithLibllama) {
     const std::vector<int32_t> tokens = random_tokens(70, 3);
     PlainLlama plain(weights, false);
     std::vector<std::vector<float>> ours = plain.append(std::span(tokens).first(40), plain.everything());
-    for (auto& row : plain.append(std::span(tokens).subspan(40), plain.everything())) ours.push_back(row);
+    for (auto& row : plain.append(std::span(tokens).subspan(40), plain.everything()))
+      ours.push_back(row);
     Divergence d;
     double square = 0;
     oracle.logits(tokens, 0, {}, [&](int64_t i, std::span<const float> row) {
       d.add(row, ours[static_cast<size_t>(i)]);
-      for (float x : row) square += static_cast<double>(x) * static_cast<double>(x) / static_cast<double>(row.size() * tokens.size());
+      for (float x : row)
+        square += static_cast<double>(x) * static_cast<double>(x) / static_cast<double>(row.size() * tokens.size());
     });
     EXPECT_EQ(d.n(), 70);
     EXPECT_LT(d.max_abs(), 2e-5) << options.head_dim;
@@ -53,7 +55,8 @@ TEST(Support, EvictedPositionsChangeThePlainModel) {
   full.append(std::span(tokens).first(59), full.everything());
   PlainLlama evicted = full;
   Kept kept = full.everything();
-  for (auto& layer : kept) layer[0].erase(layer[0].begin() + 10, layer[0].begin() + 40);
+  for (auto& layer : kept)
+    layer[0].erase(layer[0].begin() + 10, layer[0].begin() + 40);
   const auto a = full.append(std::span(tokens).last(1), full.everything());
   const auto b = evicted.append(std::span(tokens).last(1), kept);
   EXPECT_GT(kl_divergence(a[0], b[0]), 1e-3);

@@ -24,7 +24,8 @@ class Random {
   }
   std::vector<float> normals(int64_t n, float stddev, float mean = 0.0F) {
     std::vector<float> out(static_cast<size_t>(n));
-    for (float& x : out) x = mean + stddev * normal();
+    for (float& x : out)
+      x = mean + stddev * normal();
     return out;
   }
 
@@ -33,7 +34,8 @@ class Random {
 };
 
 std::string utf8(int code) {
-  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  if (code < 0x80)
+    return std::string(1, static_cast<char>(code));
   return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
@@ -58,7 +60,8 @@ void set_vocabulary(gguf_context* file, int n_vocab) {
     types.push_back(5);  // unused
   }
   std::vector<const char*> pointers;
-  for (const std::string& t : tokens) pointers.push_back(t.c_str());
+  for (const std::string& t : tokens)
+    pointers.push_back(t.c_str());
   const char* merges[] = {"t h", "i n"};  // their products are no tokens: never applied, but the key must be there
   gguf_set_val_str(file, "tokenizer.ggml.model", "gpt2");
   gguf_set_val_str(file, "tokenizer.ggml.pre", "smollm");
@@ -89,16 +92,21 @@ void set_hyper(gguf_context* file, const TinyOptions& o) {
   if (!o.rope_scaling.empty()) {
     gguf_set_val_str(file, "llama.rope.scaling.type", o.rope_scaling.c_str());
     gguf_set_val_f32(file, "llama.rope.scaling.factor", o.rope_factor);
-    if (o.rope_ctx_orig > 0) u32("llama.rope.scaling.original_context_length", o.rope_ctx_orig);
+    if (o.rope_ctx_orig > 0)
+      u32("llama.rope.scaling.original_context_length", o.rope_ctx_orig);
   }
 }
 
 ggml_type ggml_type_of(WeightType type) {
   switch (type) {
-    case WeightType::f32: return GGML_TYPE_F32;
-    case WeightType::f16: return GGML_TYPE_F16;
-    case WeightType::q8_0: return GGML_TYPE_Q8_0;
-    case WeightType::q4_1: return GGML_TYPE_Q4_1;
+    case WeightType::f32:
+      return GGML_TYPE_F32;
+    case WeightType::f16:
+      return GGML_TYPE_F16;
+    case WeightType::q8_0:
+      return GGML_TYPE_Q8_0;
+    case WeightType::q4_1:
+      return GGML_TYPE_Q4_1;
   }
   std::abort();
 }
@@ -109,13 +117,15 @@ class TensorWriter {
   TensorWriter(gguf_context* file, ggml_context* memory, WeightType type) : file_(file), memory_(memory), type_(type) {}
 
   void vector(const std::string& name, const std::vector<float>& values) {
-    if (values.empty()) return;
+    if (values.empty())
+      return;
     ggml_tensor* t = ggml_new_tensor_1d(memory_, GGML_TYPE_F32, static_cast<int64_t>(values.size()));
     std::copy(values.begin(), values.end(), static_cast<float*>(t->data));
     add(t, name);
   }
   void matrix(const std::string& name, const std::vector<float>& values, int64_t cols) {
-    if (values.empty()) return;
+    if (values.empty())
+      return;
     const int64_t rows = static_cast<int64_t>(values.size()) / cols;
     ggml_tensor* t = ggml_new_tensor_2d(memory_, ggml_type_of(type_), cols, rows);
     ggml_quantize_chunk(ggml_type_of(type_), values.data(), t->data, 0, rows, cols, nullptr);
@@ -136,7 +146,8 @@ int64_t floats_in(const TinyWeights& w) {
   auto n = static_cast<int64_t>(w.embed.size() + w.output.size() + w.output_norm.size() + w.rope_freqs.size());
   for (const TinyLayer& l : w.layers) {
     n += static_cast<int64_t>(l.attn_norm.size() + l.wq.size() + l.wk.size() + l.wv.size() + l.bq.size() + l.bk.size() +
-                              l.bv.size() + l.wo.size() + l.ffn_norm.size() + l.gate.size() + l.up.size() + l.down.size());
+                              l.bv.size() + l.wo.size() + l.ffn_norm.size() + l.gate.size() + l.up.size() +
+                              l.down.size());
   }
   return n;
 }
@@ -175,7 +186,8 @@ TinyLayer make_layer(Random& random, const TinyOptions& o) {
   l.ffn_norm = random.normals(o.n_embd, 0.1F, 1.0F);
   l.gate = random.normals(static_cast<int64_t>(o.n_ff) * o.n_embd, in);
   l.up = random.normals(static_cast<int64_t>(o.n_ff) * o.n_embd, in);
-  l.down = random.normals(static_cast<int64_t>(o.n_embd) * o.n_ff, o.branch_gain / std::sqrt(static_cast<float>(o.n_ff)));
+  l.down =
+      random.normals(static_cast<int64_t>(o.n_embd) * o.n_ff, o.branch_gain / std::sqrt(static_cast<float>(o.n_ff)));
   return l;
 }
 
@@ -185,19 +197,21 @@ TinyWeights make_tiny_weights(const TinyOptions& o) {
   Random random(o.seed);
   TinyWeights w;
   w.options = o;
-  // The residual stream starts at about 1 per element. A tied head multiplies with the embeddings themselves, so there the
-  // last norm brings the logits to the same spread.
+  // The residual stream starts at about 1 per element. A tied head multiplies with the embeddings themselves, so there
+  // the last norm brings the logits to the same spread.
   const float out_std = 1.2F / std::sqrt(static_cast<float>(o.n_embd));
   w.embed = random.normals(static_cast<int64_t>(o.n_vocab) * o.n_embd, 1.0F);
   w.output_norm = random.normals(o.n_embd, 0.1F * (o.tied ? out_std : 1.0F), o.tied ? out_std : 1.0F);
-  if (!o.tied) w.output = random.normals(static_cast<int64_t>(o.n_vocab) * o.n_embd, out_std);
+  if (!o.tied)
+    w.output = random.normals(static_cast<int64_t>(o.n_vocab) * o.n_embd, out_std);
   if (o.rope_freqs) {  // divisors of the frequencies, growing as Llama 3.1's do
     for (int i = 0; i < o.head_dim / 2; ++i) {
       const float x = static_cast<float>(i) / static_cast<float>(o.head_dim / 2);
       w.rope_freqs.push_back(x < 0.3F ? 1.0F : 1.0F + 7.0F * (x - 0.3F) / 0.7F);
     }
   }
-  for (int i = 0; i < o.n_layers; ++i) w.layers.push_back(make_layer(random, o));
+  for (int i = 0; i < o.n_layers; ++i)
+    w.layers.push_back(make_layer(random, o));
   return w;
 }
 
@@ -214,7 +228,8 @@ void write_tiny_model(const TinyWeights& w, const std::string& path) {
   out.vector("output_norm.weight", w.output_norm);
   out.matrix("output.weight", w.output, o.n_embd);
   out.vector("rope_freqs.weight", w.rope_freqs);
-  for (int i = 0; i < o.n_layers; ++i) add_layer(out, w.layers[static_cast<size_t>(i)], o, i);
+  for (int i = 0; i < o.n_layers; ++i)
+    add_layer(out, w.layers[static_cast<size_t>(i)], o, i);
   if (!gguf_write_to_file(file.get(), path.c_str(), false)) {
     std::fprintf(stderr, "cannot write %s\n", path.c_str());
     std::abort();
@@ -224,7 +239,8 @@ void write_tiny_model(const TinyWeights& w, const std::string& path) {
 std::vector<int32_t> random_tokens(int n, uint32_t seed) {
   Random random(seed);
   std::vector<int32_t> out;
-  for (int i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(random.uniform() * 256.0));
+  for (int i = 0; i < n; ++i)
+    out.push_back(static_cast<int32_t>(random.uniform() * 256.0));
   return out;
 }
 

@@ -110,7 +110,7 @@ Method scorer_andpro() {
           .default_allocator = "pooled",
           .default_schedule = "every:n=64",
           .default_sinks = "4",
-          .default_recent = "45%",
+          .default_recent = "50%",
           .cold_start_tokens = 100,
           .make_scorer = make};
 }
