@@ -102,7 +102,7 @@ Method scorer_andpro() {
                    .summary = "anchor direction projection: attention times agreement with the head's own output",
                    .source = "AnDPro, NeurIPS 2025, OpenReview Tdl89SZItB",
                    .options = {integer_option("window", "32", {1, 1024}, "last queries that are observed"),
-                               odd_option("pool", "7", {1, 63}, "max-pool of attention along the rows; 1: off"),
+                               odd_option("pool", "11", {1, 63}, "max-pool of attention along rows; 1: off; paper: 7"),
                                integer_option("chunk", "4", {1, 64}, "neighbouring rows kept or dropped together"),
                                choice_option("anchor", {"full", "nonprotected", "window"},
                                              "the output, without the protected rows' share, or its window mean"),
