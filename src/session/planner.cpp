@@ -94,8 +94,8 @@ struct Planner {
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
     plan.between_chunks = {.blocks = prompt_blocks};
-    // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have to
-    // leave room for while the prompt is still being read.
+    // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have
+    // to leave room for while the prompt is still being read.
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
     const int64_t with_growth = std::min(later_blocks, prompt_blocks + heads() * (g / kBlockRows));
     plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = with_growth, .growth = g};

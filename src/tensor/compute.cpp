@@ -1,6 +1,5 @@
 #include "tensor/compute.h"
 
-#include <atomic>
 #include <string>
 
 #include "base/check.h"
@@ -36,8 +35,25 @@ void call_launch(ggml_tensor* /*dst*/, int ith, int nth, void* user) {
   (*static_cast<Compute::Impl*>(user)->launch_fn)(ith, nth);
 }
 
-// Which Compute last pinned this thread (its id), 0 for none.
-thread_local uint64_t t_pinned_by = 0;
+// Narrows the calling thread to one CPU while a graph runs, and gives it back what it had: a thread that stayed pinned
+// would hand its one CPU down to every thread that its owner starts later. Three system calls, about a microsecond.
+class PinScope {
+ public:
+  PinScope(bool pin, const cpu_set_t& cpu) : pinned_(pin && sched_getaffinity(0, sizeof(before_), &before_) == 0) {
+    if (pinned_)
+      sched_setaffinity(0, sizeof(cpu), &cpu);  // a refusal costs speed, nothing else
+  }
+  ~PinScope() {
+    if (pinned_)
+      sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  PinScope(const PinScope&) = delete;
+  PinScope& operator=(const PinScope&) = delete;
+
+ private:
+  cpu_set_t before_{};
+  bool pinned_;
+};
 
 ggml_threadpool_t new_threads(int n_threads, bool pin, const std::vector<int>& cpus) {
   ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
@@ -73,17 +89,6 @@ Compute::Impl::~Impl() {
     ggml_backend_free(backend);
   if (threads != nullptr)
     ggml_threadpool_free(threads);
-  if (pinned && t_pinned_by == id) {
-    sched_setaffinity(0, sizeof(cpu_set_t), &process_cpus());
-    t_pinned_by = 0;
-  }
-}
-
-void Compute::Impl::pin_caller() {
-  if (!pinned || t_pinned_by == id)
-    return;
-  sched_setaffinity(0, sizeof(cpu_set_t), &caller_cpu);  // a refusal costs speed, nothing else
-  t_pinned_by = id;
 }
 
 ggml_cplan Compute::Impl::plan(ggml_cgraph* graph) {
@@ -94,7 +99,7 @@ ggml_cplan Compute::Impl::plan(ggml_cgraph* graph) {
 }
 
 void Compute::Impl::compute(ggml_cgraph* graph, ggml_cplan& graph_plan) {
-  pin_caller();
+  const PinScope pin(pinned, caller_cpu);
   graph_plan.work_data = work.data();  // may have moved since the plan was made
   check(ggml_graph_compute(graph, &graph_plan) == GGML_STATUS_SUCCESS, "a graph could not be computed");
 }
@@ -118,19 +123,16 @@ Result<std::unique_ptr<Compute>> Compute::create(const ComputeOptions& options) 
                                        std::to_string(GGML_MAX_N_THREADS) + " (0: all " + std::to_string(cpus.size()) +
                                        " CPUs)"};
   }
-  static std::atomic<uint64_t> next_id{1};
   std::unique_ptr<Compute> compute(new Compute());
   Impl& impl = *compute->impl_;
-  impl.id = next_id++;
   impl.n_threads = options.n_threads == 0 ? static_cast<int>(cpus.size()) : options.n_threads;
   // More threads than CPUs cannot each have one of their own; two pinned to one CPU make every barrier a time slice.
   impl.pinned = options.pin && impl.n_threads <= static_cast<int>(cpus.size());
   ggml_cpu_init();
-  if (t_pinned_by != 0) {  // or the new threads inherit the one CPU of this one
-    sched_setaffinity(0, sizeof(cpu_set_t), &process_cpus());
-    t_pinned_by = 0;
+  {
+    const PinScope keep(impl.pinned, process_cpus());  // ggml pins the thread that creates a pool
+    impl.threads = new_threads(impl.n_threads, impl.pinned, cpus);
   }
-  impl.threads = new_threads(impl.n_threads, impl.pinned, cpus);
   impl.backend = ggml_backend_cpu_init();
   if (impl.threads == nullptr || impl.backend == nullptr)
     return Error{ErrorCode::failed, "threads: ggml could not start them"};
@@ -143,7 +145,6 @@ Result<std::unique_ptr<Compute>> Compute::create(const ComputeOptions& options) 
     // pool.
     CPU_ZERO(&impl.caller_cpu);
     CPU_SET(cpus[static_cast<size_t>(impl.n_threads - 1)], &impl.caller_cpu);
-    t_pinned_by = impl.id;  // ggml has just pinned the thread that created the pool
   }
   build_launch(impl);
   return compute;
@@ -153,7 +154,7 @@ int Compute::n_threads() const { return impl_->n_threads; }
 
 void Compute::run(const std::function<void(int ith, int nth)>& fn) {
   if (impl_->n_threads == 1) {
-    impl_->pin_caller();
+    const PinScope pin(impl_->pinned, impl_->caller_cpu);
     fn(0, 1);
     return;
   }

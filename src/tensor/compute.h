@@ -28,10 +28,9 @@ struct ComputeOptions {
   bool pin = true;    // thread i on the i-th CPU of the process's affinity mask, strictly
 };
 
-// Owns the ggml CPU backend and its thread pool. The calling thread is thread 0 of every run and is pinned too, on its
-// first run; the destructor gives the thread that calls it the process's CPUs back. One run at a time: not for two
-// threads at once. Must outlive its Weights and Graphs. Also the Executor of everything else (one-node graphs: ~0.5 us
-// a launch).
+// Owns the ggml CPU backend and its thread pool. The calling thread is thread 0 of every run and is pinned while it
+// runs. One run at a time: not for two threads at once. Must outlive its Weights and Graphs. Also the Executor of
+// everything else (one-node graphs).
 class Compute final : public Executor {
  public:
   static Result<std::unique_ptr<Compute>> create(const ComputeOptions& options);

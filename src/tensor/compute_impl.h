@@ -32,7 +32,6 @@ using BufferPtr = std::unique_ptr<ggml_backend_buffer, BufferFree>;
 struct Compute::Impl {
   int n_threads = 1;
   bool pinned = false;
-  uint64_t id = 0;         // of this Compute, never reused; see pin_caller
   cpu_set_t caller_cpu{};  // where thread 0, the caller, belongs
   ggml_backend_t backend = nullptr;
   ggml_threadpool_t threads = nullptr;
@@ -50,7 +49,6 @@ struct Compute::Impl {
   float launch_result = 0;
 
   ~Impl();
-  void pin_caller();
   ggml_cplan plan(ggml_cgraph* graph);
   void compute(ggml_cgraph* graph, ggml_cplan& plan);
   GallocrPtr take_scratch();

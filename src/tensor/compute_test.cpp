@@ -399,7 +399,7 @@ TEST(Compute, PinsEachThreadToACpuOfItsOwnAndLetsGo) {
       EXPECT_THAT(counts, ::testing::Each(1));
       std::sort(cpus.begin(), cpus.end());
       EXPECT_EQ(std::adjacent_find(cpus.begin(), cpus.end()), cpus.end());
-      // A second one on the same thread sees all CPUs again, not the one this thread is pinned to.
+      EXPECT_EQ(n_cpus_of_this_thread(), before) << "pinned only while it runs";
       const auto second = *Compute::create({.n_threads = 0, .pin = true});
       EXPECT_EQ(second->n_threads(), before);
     }
