@@ -18,7 +18,15 @@
 namespace kedge::cli {
 
 // Verbs as bits, so that one row can belong to several.
-enum VerbBit : unsigned { kRun = 1, kPerplexity = 2, kInspect = 4, kPolicies = 8 };
+enum VerbBit : unsigned {
+  kRun = 1,
+  kPerplexity = 2,
+  kInspect = 4,
+  kPolicies = 8,
+  kEval = 16,
+  kBench = 32,
+  kReport = 64,
+};
 
 using Field = std::variant<std::string Settings::*, std::optional<std::string> Settings::*, int Settings::*,
                            float Settings::*, bool Settings::*, std::optional<int64_t> Settings::*>;

@@ -18,6 +18,13 @@ constexpr VerbSpec kVerbs[] = {
      inspect_verb},
     {"policies", kPolicies, "[NAME]", "Lists the eviction methods with their options, defaults and sources.",
      policies_verb},
+    {"eval", kEval, "TASK[,TASK...]",
+     "Measures what policies and budgets cost on a task, and what they save, in one run folder that can be resumed.",
+     eval_verb},
+    {"bench", kBench, "", "Times prompt reading and decoding like llama-bench, over KV budgets and policies too.",
+     bench_verb},
+    {"report", kReport, "RUN...", "Writes one self-contained HTML page from the folders that `kedge eval` made.",
+     report_verb},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The verbs of the program: one row each, one file each.
+// The verbs of the program: one row each. A verb is one file here, or a folder beside this one.
 #pragma once
 
 #include <span>
@@ -22,5 +22,8 @@ int run_verb(const Settings& settings);         // run.cpp
 int perplexity_verb(const Settings& settings);  // perplexity.cpp
 int inspect_verb(const Settings& settings);     // inspect.cpp
 int policies_verb(const Settings& settings);    // policies.cpp
+int eval_verb(const Settings& settings);        // apps/eval/eval.cpp
+int bench_verb(const Settings& settings);       // apps/bench/bench.cpp
+int report_verb(const Settings& settings);      // apps/report/report.cpp
 
 }  // namespace kedge::cli
