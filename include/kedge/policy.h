@@ -32,4 +32,7 @@ std::vector<PolicyMethod> list_policies();
 // nearest name.
 Result<std::string> resolve_policy(std::string_view text);
 
+// Newest query rows that the policy's scorer looks at. Error usage.
+Result<int> observed_rows(std::string_view policy);
+
 }  // namespace kedge

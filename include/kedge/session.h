@@ -37,6 +37,10 @@ struct SessionOptions {
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
   int64_t expected_generated = -1;  // -1: not known
+  // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
+  // many).
+  int n_observed = 0;
+  bool trace_memory = false;  // record memory_trace()
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
@@ -63,6 +67,13 @@ class Session {
   using Progress = std::function<bool(int64_t done, int64_t total)>;
   Status prefill(std::span<const Token> tokens, const Progress& progress = {});
 
+  // A session over the same tokens under other options, without reading them again. Its budget, peak, evictions, kept
+  // rows and logits are those of a session that had read the tokens in layer-major order itself: rows are copied layer
+  // by layer into a store of its own, and each layer is evicted before the next. Every row must still be held here.
+  // Errors: those of create(); usage: another cache type, rows evicted here, options under which a prompt of this
+  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows.
+  Result<std::unique_ptr<Session>> fork(const SessionOptions& options) const;
+
   // Appends one token and computes the logits of the next. The budget holds; rows are evicted as the schedule says.
   Status decode(Token token);
 
@@ -80,9 +91,11 @@ class Session {
 
   Stats stats() const;
   KvMap kv_map() const;
+  std::span<const MemoryPoint> memory_trace() const;
 
  private:
   Session();
+  void accept(std::span<const Token> tokens);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -92,6 +105,7 @@ struct BudgetMeaning {
   int64_t budget_bytes = 0;
   int64_t full_bytes = 0;
   double rows_per_head = 0;  // kept on average after an eviction
+  bool one_chunk = true;     // the prompt is read layer by layer, or nothing is evicted: fork() can do it
   std::string plan;          // prefill order, chunk, eviction targets
 };
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options);

@@ -28,6 +28,13 @@ struct Stats {
   std::string plan;              // the planner's choice in one line
 };
 
+// What the store held at one moment, while a prompt is read (after each layer) and after each decoded token.
+struct MemoryPoint {
+  double tokens = 0;  // read so far; within a prompt layers count as fractions of their chunk
+  int64_t kv_live_bytes = 0;
+  int64_t evicted_rows = 0;  // since the session began
+};
+
 // Kept positions of every layer and kv head.
 struct KvMap {
   int64_t n_tokens = 0;

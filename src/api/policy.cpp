@@ -61,4 +61,11 @@ Result<std::string> resolve_policy(std::string_view text) {
   return policy->text;
 }
 
+Result<int> observed_rows(std::string_view policy) {
+  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+  if (!parsed)
+    return parsed.error();
+  return parsed->evicts ? parsed->scorer->needs().window : 0;
+}
+
 }  // namespace kedge

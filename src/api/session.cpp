@@ -11,6 +11,7 @@ namespace kedge {
 struct Session::Impl {
   std::unique_ptr<session::Timeline> timeline;
   std::unique_ptr<model::Sampler> sampler;
+  std::vector<Token> tokens;  // accepted so far: what a fork's sampler looks back on
 };
 
 Session::Session() : impl_(std::make_unique<Impl>()) {}
@@ -28,17 +29,32 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model, const Sessi
 
 Status Session::prefill(std::span<const Token> tokens, const Progress& progress) {
   Status status = impl_->timeline->prefill(tokens, progress);
-  if (status) {
-    for (const Token token : tokens)
-      impl_->sampler->accept(token);
-  }
+  if (status)
+    accept(tokens);
   return status;
+}
+
+void Session::accept(std::span<const Token> tokens) {
+  for (const Token token : tokens)
+    impl_->sampler->accept(token);
+  impl_->tokens.insert(impl_->tokens.end(), tokens.begin(), tokens.end());
+}
+
+Result<std::unique_ptr<Session>> Session::fork(const SessionOptions& options) const {
+  Result<std::unique_ptr<session::Timeline>> timeline = impl_->timeline->fork(options);
+  if (!timeline)
+    return timeline.error();
+  std::unique_ptr<Session> session(new Session());
+  session->impl_->timeline = *std::move(timeline);
+  session->set_sampler({});
+  session->accept(impl_->tokens);
+  return session;
 }
 
 Status Session::decode(Token token) {
   Status status = impl_->timeline->decode(token);
   if (status)
-    impl_->sampler->accept(token);
+    accept({&token, 1});
   return status;
 }
 
@@ -63,6 +79,7 @@ Token Session::sample() { return impl_->sampler->sample(impl_->timeline->logits(
 
 Stats Session::stats() const { return impl_->timeline->stats(); }
 KvMap Session::kv_map() const { return impl_->timeline->kv_map(); }
+std::span<const MemoryPoint> Session::memory_trace() const { return impl_->timeline->memory_trace(); }
 
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options) {
   Result<eviction::Policy> policy = session::session_policy(options);
@@ -74,6 +91,7 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
   return BudgetMeaning{.budget_bytes = plan->budget_bytes,
                        .full_bytes = plan->full_bytes,
                        .rows_per_head = plan->rows_per_head,
+                       .one_chunk = plan->layer_major || !plan->evicts,
                        .plan = plan->line};
 }
 

@@ -24,6 +24,19 @@ void Taps::record(const Row& row) {
   positions_[at] = row.position;
 }
 
+void Taps::copy_from(const Taps& other, int32_t n_tokens) {
+  const auto d = static_cast<size_t>(shape_.head_dim);
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int head = 0; head < shape_.n_heads; ++head) {
+      for (int32_t position = std::max(0, n_tokens - shape_.window); position < n_tokens; ++position) {
+        const size_t from = other.slot(layer, head, position);
+        if (other.positions_[from] == position)
+          record({layer, head, position, &other.q_[from * d], &other.y_[from * d]});
+      }
+    }
+  }
+}
+
 ObservedWindow Taps::gather(const Query& query) const {
   ObservedWindow out;
   if (shape_.window == 0)

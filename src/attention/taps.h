@@ -45,6 +45,9 @@ class Taps {
   };
   ObservedWindow gather(const Query& query) const;
 
+  // Takes over the newest rows below position n_tokens that `other`, of at least this window, has recorded.
+  void copy_from(const Taps& other, int32_t n_tokens);
+
  private:
   size_t slot(int layer, int head, int32_t position) const;
 

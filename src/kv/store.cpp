@@ -197,6 +197,24 @@ void Store::append(SequenceId seq, int layer, int head, const AppendRows& rows) 
   table.n_rows += static_cast<int32_t>(n);
 }
 
+void Store::copy_rows(SequenceId seq, int layer, int head, const KvHeadView& from) {
+  HeadTable& table = impl_->table(seq, layer, head);
+  check(table.n_rows == 0, "rows are copied into a head that has none");
+  check(from.head_dim == impl_->shape.head_dim && from.type == impl_->shape.type, "copied rows are of the same kind");
+  check(static_cast<size_t>(from.n_blocks()) <= table.blocks.size(), "room was reserved for these rows");
+  BlockPool& pool = impl_->pool;
+  for (int32_t i = 0; i < from.n_blocks(); ++i) {
+    const uint32_t block = table.blocks[static_cast<size_t>(i)];
+    std::memcpy(pool.payload(block), from.k_block(i), from.block_bytes());
+    for (int slot = 0; slot < std::min(kBlockRows, from.n_rows - i * kBlockRows); ++slot) {
+      pool.positions(block)[slot] = from.position(i * kBlockRows + slot);
+      pool.scores(block)[slot] = 0;
+      pool.flags(block)[slot] = 0;
+    }
+  }
+  table.n_rows = from.n_rows;
+}
+
 KvHeadView Store::view(SequenceId seq, int layer, int head) const {
   const HeadTable& table = impl_->table(seq, layer, head);
   return {.blocks = impl_->pool.payload_base(),

@@ -96,6 +96,10 @@ class Store {
   };
   void append(SequenceId seq, int layer, int head, const AppendRows& rows);
 
+  // Fills a head that has no rows with all that `from` sees, bit for bit; notes are 0 as in any new row. `from` may be
+  // of another store with the same head_dim and row type (checked). Room must have been reserved (checked).
+  void copy_rows(SequenceId seq, int layer, int head, const KvHeadView& from);
+
   KvHeadView view(SequenceId seq, int layer, int head) const;
   int32_t n_rows(SequenceId seq, int layer, int head) const;
   int64_t n_rows_total(SequenceId seq) const;  // over all layers and heads

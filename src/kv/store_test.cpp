@@ -135,6 +135,24 @@ TEST(StoreAppend, TakesRowsAtAnyStride) {
   EXPECT_TRUE(holds_ids(*store, seq, 0, 0, ids));
 }
 
+TEST(StoreCopyRows, TakesAHeadOfAnotherStoreBitForBit) {
+  for (int32_t n = 1; n <= 3 * kBlockRows; ++n) {
+    auto source = make_store(kSmall, 64);
+    const SequenceId from = source->create_sequence();
+    ASSERT_TRUE(source->reserve(from, 1, 2, n).ok());
+    append_run(*source, from, 1, 2, 5, n);
+    auto target = make_store(kSmall, 64);
+    const SequenceId to = target->create_sequence();
+    ASSERT_TRUE(target->reserve(to, 1, 2, n).ok());
+    target->copy_rows(to, 1, 2, source->view(from, 1, 2));
+    ASSERT_EQ(target->n_rows(to, 1, 2), n);
+    EXPECT_EQ(target->n_rows(to, 1, 1), 0);
+    EXPECT_EQ(target->snapshot(to).positions[1][2], source->snapshot(from).positions[1][2]);
+    EXPECT_TRUE(holds_ids(*target, to, 1, 2, run_of_ids(5, n))) << n;
+    EXPECT_EQ(target->check_invariants(), "");
+  }
+}
+
 TEST(StoreAppendDeathTest, ChecksItsCaller) {
   auto store = make_store(kSmall, 12);
   const SequenceId seq = store->create_sequence();

@@ -20,7 +20,8 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
   return target.rows_exact > 0 ? rows <= target.rows_exact : blocks <= target.blocks;
 }
 
-eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target,
+// n_tokens: the length of the sequence as scorers see it, with the chunk that is being read.
+eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t rows_total = target.rows_exact > 0
@@ -38,7 +39,7 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
     window = taps_.gather({.layer = layer,
                            .first_head = head * hyper.group(),
                            .group = hyper.group(),
-                           .n_tokens = static_cast<int32_t>(n_tokens_)});
+                           .n_tokens = static_cast<int32_t>(n_tokens)});
     in.heads.push_back({.layer = layer,
                         .head = head,
                         .rows = view(layer, head),
@@ -48,7 +49,7 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .n_window = static_cast<int>(window.positions.size()),
                         .group = hyper.group(),
                         .scale = hyper.attention_scale,
-                        .n_tokens = static_cast<int32_t>(n_tokens_),
+                        .n_tokens = static_cast<int32_t>(n_tokens),
                         .is_protected = {},
                         .seed = options_.seed,
                         .kernels = engine_.kernels});
@@ -56,14 +57,14 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
   return in;
 }
 
-Status Timeline::evict_layer(int layer, const EvictionTarget& target) {
+Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
   if (within(layer, target))
     return {};
   const Stopwatch watch;
   const bool late =
       options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  const eviction::LayerInput in = layer_input(layer, target, windows);
+  const eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
@@ -81,7 +82,7 @@ Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
   eviction_started_ms_ = counters_.policy_ms;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
-    if (Status status = evict_layer(layer, target); !status)
+    if (Status status = evict_layer(layer, target, n_tokens_); !status)
       return status;
   }
   return {};

@@ -51,7 +51,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
       policy_(std::move(policy)),
       plan_(std::move(plan)),
       taps_({.n_layers = engine.model->hyper().n_layers,
-             .window = policy_.evicts ? policy_.scorer->needs().window : 0,
+             .window = std::max(options.n_observed, policy_.evicts ? policy_.scorer->needs().window : 0),
              .n_heads = engine.model->hyper().n_heads,
              .head_dim = engine.model->hyper().head_dim}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
@@ -208,15 +208,16 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
     Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n));
     if (status)
       status = run_layer(chunk, layer, positions);
-    if (status && chunk.evict) {
-      n_tokens_ += n;  // scorers see the length with this chunk
-      status = evict_layer(layer, chunk.target);
-      n_tokens_ -= n;
-    }
+    const double done = static_cast<double>(n_tokens_) + static_cast<double>(n * (layer + 1)) / hyper.n_layers;
+    trace(done);
+    if (status && chunk.evict)
+      status = evict_layer(layer, chunk.target, n_tokens_ + n);
     if (!status) {
       abandon_chunk();
       return status;
     }
+    if (chunk.evict)
+      trace(done);
   }
   n_tokens_ += n;
   if (!chunk.all_logits)
@@ -343,6 +344,7 @@ Status Timeline::decode(Token token) {
   const std::span<const float> logits = graph.read(decode_graph_->logits);
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
+  trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
   return {};
@@ -392,6 +394,14 @@ Stats Timeline::stats() const {
   out.policy = policy_.text;
   out.plan = plan_.line;
   return out;
+}
+
+void Timeline::trace(double tokens) {
+  if (!options_.trace_memory)
+    return;
+  const kv::StoreStats held = store_->stats();
+  memory_trace_.push_back(
+      {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
 }
 
 KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }

@@ -38,6 +38,7 @@ class Timeline final : public attention::KvRows {
   ~Timeline() override;
 
   Status prefill(std::span<const Token> tokens, const Session::Progress& progress);
+  Result<std::unique_ptr<Timeline>> fork(const SessionOptions& options) const;
   Status decode(Token token);
   Status score(std::span<const Token> tokens, const Session::EachLogits& each);
 
@@ -45,6 +46,7 @@ class Timeline final : public attention::KvRows {
   int64_t n_tokens() const { return n_tokens_; }
   Stats stats() const;
   KvMap kv_map() const;
+  std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -70,15 +72,18 @@ class Timeline final : public attention::KvRows {
   Status read_prompt(std::span<const Token> tokens, const Session::Progress& progress);
   Status run_chunk(const Chunk& chunk, const Report& report);
   Status run_layer(const Chunk& chunk, int layer, std::span<const int32_t> positions);
+  Status acceptable_fork(const Timeline& child) const;
+  Status copy_prompt(const Timeline& parent);
   void embed(std::span<const Token> tokens);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
   int64_t blocks_needed(int64_t n_tokens) const;
   Status evict_all(const EvictionTarget& target);
-  Status evict_layer(int layer, const EvictionTarget& target);
+  Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
-  eviction::LayerInput layer_input(int layer, const EvictionTarget& target,
+  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
+  void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
   std::vector<Token> truncated(std::span<const Token> tokens) const;
@@ -98,6 +103,7 @@ class Timeline final : public attention::KvRows {
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
   Stats counters_;
+  std::vector<MemoryPoint> memory_trace_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
 };
 

@@ -1,0 +1,67 @@
+// A second timeline over rows that are already there: what a prefill in layer-major order does, with copied rows in the
+// place of computed ones. Attention comes before eviction, so that the rows of a full cache, the observed queries and
+// the logits are the same for every policy and budget.
+#include <string>
+
+#include "session/timeline.h"
+
+namespace kedge::session {
+
+Result<std::unique_ptr<Timeline>> Timeline::fork(const SessionOptions& options) const {
+  SessionOptions announced = options;
+  announced.expected_prompt = n_tokens_;
+  Result<std::unique_ptr<Timeline>> child = create(engine_, announced);
+  if (!child)
+    return child.error();
+  if (Status status = acceptable_fork(**child); !status)
+    return status.error();
+  if (Status status = (*child)->copy_prompt(*this); !status)
+    return status.error();
+  return child;
+}
+
+Status Timeline::acceptable_fork(const Timeline& child) const {
+  const auto refused = [](const std::string& why) { return Error{ErrorCode::usage, "cannot fork: " + why}; };
+  const int64_t heads = int64_t{engine_.model->hyper().n_layers} * engine_.model->hyper().n_kv_heads;
+  if (n_tokens_ == 0 || logits_.empty())
+    return refused("nothing has been read");
+  if (store_->n_rows_total(sequence_) != heads * n_tokens_)
+    return refused("rows were evicted here");
+  if (child.options_.cache_type != options_.cache_type)
+    return refused("cache type " + child.options_.cache_type + ", here " + options_.cache_type);
+  if (child.plan_.evicts && !child.plan_.layer_major)
+    return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");
+  if (child.options_.n_ctx > 0 && n_tokens_ > child.options_.n_ctx)
+    return refused("a context of " + std::to_string(child.options_.n_ctx) + " is shorter than what was read");
+  const int observed = child.policy_.evicts ? child.policy_.scorer->needs().window : 0;
+  if (observed > taps_.window()) {
+    return refused("the policy observes " + std::to_string(observed) + " query rows, kept here " +
+                   std::to_string(taps_.window()));
+  }
+  return {};
+}
+
+Status Timeline::copy_prompt(const Timeline& parent) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const int64_t n = parent.n_tokens_;
+  taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    if (Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n)); !status)
+      return status;
+    for (int head = 0; head < hyper.n_kv_heads; ++head)
+      store_->copy_rows(sequence_, layer, head, parent.view(layer, head));
+    const double done = static_cast<double>(n * (layer + 1)) / hyper.n_layers;
+    trace(done);
+    if (!plan_.evicts)
+      continue;
+    if (Status status = evict_layer(layer, plan_.after_prompt, n); !status)
+      return status;
+    trace(done);
+  }
+  n_tokens_ = n;
+  logits_ = parent.logits_;
+  counters_.prompt_tokens = n;
+  return {};
+}
+
+}  // namespace kedge::session
