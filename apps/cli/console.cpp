@@ -76,6 +76,10 @@ int exit_code(ErrorCode code) {
       return 4;
     case ErrorCode::context_too_long:
       return 1;
+    case ErrorCode::in_use:
+      return 5;
+    case ErrorCode::quality_below:
+      return 6;
     case ErrorCode::cancelled:
       return 130;
   }

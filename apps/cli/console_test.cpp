@@ -27,6 +27,8 @@ TEST(ExitCodes, OnePerKindOfMistake) {
   EXPECT_EQ(exit_code(ErrorCode::model_unreadable), 3);
   EXPECT_EQ(exit_code(ErrorCode::budget_impossible), 4);
   EXPECT_EQ(exit_code(ErrorCode::context_too_long), 1);
+  EXPECT_EQ(exit_code(ErrorCode::in_use), 5);
+  EXPECT_EQ(exit_code(ErrorCode::quality_below), 6);
   EXPECT_EQ(exit_code(ErrorCode::cancelled), 130);
 }
 

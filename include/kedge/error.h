@@ -15,6 +15,8 @@ enum class ErrorCode {
   model_unreadable,   // exit 3: a model or gate file that is missing, damaged or unsupported
   budget_impossible,  // exit 4: the budget cannot hold what must be held; the message has the arithmetic
   context_too_long,   // exit 1: more tokens than the context allows; the message has both numbers
+  in_use,             // exit 5: a port or a folder that another process holds
+  quality_below,      // exit 6: a quality gate failed; the message has what was measured and what was asked
   cancelled,          // exit 130: the caller asked to stop
 };
 

@@ -1,0 +1,59 @@
+#include "eval/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kedge::eval {
+
+uint64_t Random::next() {
+  state_ += 0x9E3779B97F4A7C15U;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31U);
+}
+
+uint64_t Random::below(uint64_t n) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>((static_cast<Wide>(next()) * n) >> 64U);
+}
+
+double quantile_of(std::vector<double> values, double q) {
+  if (values.empty())
+    return 0;
+  std::ranges::sort(values);
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(std::floor(at));
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - std::floor(at)) * (values[high] - values[low]);
+}
+
+Estimate bootstrap_mean(std::span<const double> values, uint64_t seed) {
+  Estimate out{.n = static_cast<int64_t>(values.size())};
+  if (values.empty())
+    return out;
+  const auto n = static_cast<double>(values.size());
+  out.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  out.lo = out.hi = out.mean;
+  if (values.size() < 2)
+    return out;
+  Random random(seed);
+  std::vector<double> means(kResamples);
+  for (double& mean : means) {
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i)
+      sum += values[random.below(values.size())];
+    mean = sum / n;
+  }
+  const double centre = std::accumulate(means.begin(), means.end(), 0.0) / kResamples;
+  double squares = 0;
+  for (const double mean : means)
+    squares += (mean - centre) * (mean - centre);
+  out.se = std::sqrt(squares / (kResamples - 1));
+  out.lo = quantile_of(means, 0.025);
+  out.hi = quantile_of(std::move(means), 0.975);
+  return out;
+}
+
+}  // namespace kedge::eval

@@ -1,0 +1,38 @@
+// Means and how sure one may be of them. Resampling is seeded and portable: the same values give the same interval on
+// any machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kedge::eval {
+
+// SplitMix64: state += 0x9E3779B97F4A7C15, then two xor-shift-multiply rounds.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next();
+  uint64_t below(uint64_t n);  // uniform in 0..n-1: the high 64 bits of next() * n
+
+ private:
+  uint64_t state_;
+};
+
+struct Estimate {
+  double mean = 0;
+  double se = 0;  // standard deviation of the resampled means; 0 for fewer than two values
+  double lo = 0;  // 2.5 % and 97.5 % quantile of the resampled means
+  double hi = 0;
+  int64_t n = 0;
+};
+
+inline constexpr int kResamples = 2000;
+
+// Bootstrap of the mean (Efron 1979): kResamples resamples of the values with replacement.
+Estimate bootstrap_mean(std::span<const double> values, uint64_t seed);
+
+// Value at the share q of the values, with linear interpolation; 0 for none.
+double quantile_of(std::vector<double> values, double q);
+
+}  // namespace kedge::eval
