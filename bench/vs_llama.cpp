@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "attention_wall.h"
 #include "base/clock.h"
 #include "kedge/session.h"
-#include "llama_side.h"
+#include "llama_side/llama_side.h"
+#include "llama_side/quiet.h"
 
 namespace kedge::bench {
 namespace {
@@ -41,9 +41,6 @@ struct Series {
   double low() const { return values.empty() ? 0 : *std::min_element(values.begin(), values.end()); }
   double high() const { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }
 };
-
-// The idle pool of the other side spins for a moment after its last graph; wait until it sleeps.
-void let_threads_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(1200)); }
 
 [[noreturn]] void fail(const std::string& what) {
   std::fprintf(stderr, "bench_vs_llama: %s\n", what.c_str());
@@ -109,23 +106,22 @@ struct Table {
 };
 
 void compare_at_depth(const Arguments& args, const Model& model, const std::vector<Token>& tokens, Table& table) {
-  LlamaSide llama(args.model, args.threads, kDepth + kDecodeTokens + 8);
-  if (!llama.ok())
-    fail("llama.cpp cannot open " + args.model);
+  const auto llama = must(llama_side::LlamaSide::open(
+      {.path = args.model, .n_threads = args.threads, .n_ctx = kDepth + kDecodeTokens + 8}));
   const std::span<const Token> prompt = std::span(tokens).first(kDepth);
   const std::span<const Token> next = std::span(tokens).subspan(kDepth, kDecodeTokens);
   Series llama_prefill, llama_decode, full_prefill, full_decode, tenth_prefill, tenth_decode;
   Stats tenth;
   for (int repetition = 0; repetition < args.repetitions; ++repetition) {
-    let_threads_sleep();
-    llama.clear();
-    llama_prefill.values.push_back(llama.append(prompt));
-    llama.append(next.first(1));
+    llama_side::wait_until_quiet();  // Kedge's idle pool spins for a moment after its last graph
+    llama->clear();
+    llama_prefill.values.push_back(must(llama->append(prompt)));
+    must(llama->append(next.first(1)));
     double seconds = 0;
     for (const Token& token : next.subspan(1))
-      seconds += llama.append(std::span(&token, 1));
+      seconds += must(llama->append(std::span(&token, 1)));
     llama_decode.values.push_back(seconds / (kDecodeTokens - 1));
-    let_threads_sleep();
+    llama->rest();
     const Ours full = run_ours(model, prompt, next, "unlimited");
     full_prefill.values.push_back(full.prefill_seconds);
     full_decode.values.push_back(full.decode_seconds);
