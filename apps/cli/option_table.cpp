@@ -6,7 +6,9 @@ namespace {
 
 constexpr unsigned kModel = kRun | kPerplexity | kInspect;
 constexpr unsigned kCompute = kRun | kPerplexity;
-constexpr unsigned kAll = kModel | kPolicies;
+constexpr unsigned kEngine = kModel | kEval;
+constexpr unsigned kMeasure = kCompute | kEval;
+constexpr unsigned kAll = kModel | kPolicies | kEval | kBench | kReport;
 
 // Options that are no numbers have no range.
 constexpr double kAny = std::numeric_limits<double>::lowest();
@@ -17,18 +19,19 @@ constexpr const char* kGroupModel = "Model and machine";
 constexpr const char* kGroupBudget = "KV budget";
 constexpr const char* kGroupSampling = "Sampling";
 constexpr const char* kGroupWindows = "Windows";
+constexpr const char* kGroupGrid = "Grid";
 constexpr const char* kGroupReports = "Reports and logs";
 
 constexpr OptionSpec kTable[] = {
     // Input and output
     {"-p", "--prompt", "TEXT", kGroupInput, kRun, &Settings::prompt,
      "text to complete; with --chat or --interactive the first user message"},
-    {"-f", "--file", "FILE", kGroupInput, kCompute, &Settings::file,
+    {"-f", "--file", "FILE", kGroupInput, kMeasure, &Settings::file,
      "read the text from FILE (plain or gzip, - is standard input); run with -p too: the file comes first, then the "
      "prompt"},
     {"-n", "--predict", "N", kGroupInput, kRun | kInspect, &Settings::predict,
      "tokens to generate; -1: until end of generation or the context is full", -1, 1e9},
-    {"", "--chat", "", kGroupInput, kRun, &Settings::chat, "apply the chat template to the prompt as one user message"},
+    {"", "--chat", "", kGroupInput, kRun | kEval, &Settings::chat, "apply the chat template to the prompt as one user message"},
     {"-i", "--interactive", "", kGroupInput, kRun, &Settings::interactive,
      "chat on the terminal; /quit or end of file leaves, Ctrl-C stops an answer, twice exits"},
     {"", "--system", "TEXT", kGroupInput, kRun, &Settings::system, "system message of --chat and --interactive"},
@@ -36,18 +39,18 @@ constexpr OptionSpec kTable[] = {
      "a built-in template of libllama instead of the model's own"},
 
     // Model and machine
-    {"-m", "--model", "FILE", kGroupModel, kModel, &Settings::model, "the model, a GGUF file"},
-    {"-c", "--ctx-size", "N", kGroupModel, kModel, &Settings::ctx_size,
+    {"-m", "--model", "FILE", kGroupModel, kEngine, &Settings::model, "the model, a GGUF file"},
+    {"-c", "--ctx-size", "N", kGroupModel, kEngine, &Settings::ctx_size,
      "most tokens of prompt and answer together; 0: what the model was trained to, or more where the budget evicts", 0,
      1e9},
-    {"-t", "--threads", "N", kGroupModel, kModel, &Settings::threads, "threads; 0: one per CPU this process may use",
+    {"-t", "--threads", "N", kGroupModel, kEngine, &Settings::threads, "threads; 0: one per CPU this process may use",
      -1, 4096},
-    {"-b", "--batch-size", "N", kGroupModel, kModel, &Settings::batch_size,
+    {"-b", "--batch-size", "N", kGroupModel, kEngine, &Settings::batch_size,
      "most tokens of a chunk where the prompt is read in chunks", 1, 1e9},
-    {"-ub", "--ubatch-size", "N", kGroupModel, kModel, &Settings::ubatch_size, "tokens of one graph", 1, 1e9},
-    {"", "--kernels", "SET", kGroupModel, kModel, &Settings::kernels, "attention kernels", kAny, kAnyMax,
+    {"-ub", "--ubatch-size", "N", kGroupModel, kEngine, &Settings::ubatch_size, "tokens of one graph", 1, 1e9},
+    {"", "--kernels", "SET", kGroupModel, kEngine, &Settings::kernels, "attention kernels", kAny, kAnyMax,
      "auto|ref|avx2|avx512|avx512bf16"},
-    {"", "--prompt-weights", "TYPE", kGroupModel, kModel, &Settings::prompt_weights,
+    {"", "--prompt-weights", "TYPE", kGroupModel, kEngine, &Settings::prompt_weights,
      "how matrix products of a prompt read the weights", kAny, kAnyMax, "auto|native|f32|bf16"},
 
     // KV budget
@@ -67,15 +70,14 @@ constexpr OptionSpec kTable[] = {
     {"", "--prefill-order", "ORDER", kGroupBudget, kModel, &Settings::prefill_order,
      "how a prompt is read: every layer in full before it is evicted (exact), or in chunks (any length in any budget)",
      kAny, kAnyMax, "auto|layer-major|chunked"},
-    {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kModel, &Settings::cache_type_k,
+    {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_k,
      "type of key rows; must be that of the value rows", kAny, kAnyMax, "f16|bf16"},
-    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kModel, &Settings::cache_type_v,
+    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_v,
      "type of value rows; must be that of the key rows", kAny, kAnyMax, "f16|bf16"},
 
     // Sampling
-    {"-s", "--seed", "N", kGroupSampling, kCompute, &Settings::seed,
-     "seed of sampling, of perplexity's windows and of the policy `random`; -1 or not given: random for run, 0 for "
-     "perplexity",
+    {"-s", "--seed", "N", kGroupSampling, kMeasure, &Settings::seed,
+     "seed of sampling, of windows and samples, and of the policy `random`; -1 or not given: random for run, else 0",
      -1, 4294967295.0},
     {"", "--temp", "T", kGroupSampling, kRun, &Settings::temperature, "temperature; 0: always the likeliest token", -1,
      1e6},
@@ -91,7 +93,7 @@ constexpr OptionSpec kTable[] = {
 
     // perplexity's windows
     {"", "--context", "N", kGroupWindows, kPerplexity, &Settings::context, "prompt tokens of a window", 1, 1e9},
-    {"", "--continue", "M", kGroupWindows, kPerplexity, &Settings::continuation,
+    {"", "--continue", "M", kGroupWindows, kPerplexity | kEval, &Settings::continuation,
      "tokens after the prompt, scored teacher-forced", 1, 1e6},
     {"", "--samples", "S", kGroupWindows, kPerplexity, &Settings::samples,
      "windows, at distinct offsets drawn uniformly with --seed (SplitMix64); the same for every policy", 1, 1e6},
@@ -100,18 +102,61 @@ constexpr OptionSpec kTable[] = {
     {"", "--kl-divergence", "", kGroupWindows, kPerplexity, &Settings::kl_divergence,
      "compare every scored token with the full cache"},
 
+    // eval's grid
+    {"", "--kv-policy", "LIST", kGroupGrid, kEval, &Settings::eval_policies,
+     "policies, as in andpro,snapkv:pool=7,streaming; see `kedge policies`"},
+    {"", "--kv-budget", "LIST", kGroupGrid, kEval, &Settings::eval_budgets,
+     "budgets, as in 50%,25% (of each prompt), 256tok (rows per kv head) or 16MiB"},
+    {"", "--lengths", "LIST", kGroupGrid, kEval, &Settings::lengths, "tokens of a prompt, as in 512,1024,2k"},
+    {"", "--depths", "LIST", kGroupGrid, kEval, &Settings::depths,
+     "where in the prompt the answer lies, for tasks that have one place"},
+    {"", "--samples", "S", kGroupGrid, kEval, &Settings::eval_samples,
+     "repetitions of each length and depth; windows of each length for kld", 1, 1e6},
+    {"", "--no-controls", "", kGroupGrid, kEval, &Settings::no_controls,
+     "leave out the controls none, recent and random, which are added otherwise"},
+    {"", "--question-aware", "", kGroupGrid, kEval, &Settings::question_aware,
+     "evict with the question in the prompt; otherwise the question comes after the eviction"},
+    {"", "--decode-evicts", "", kGroupGrid, kEval, &Settings::decode_evicts,
+     "hold the budget while answering too; otherwise evict once after the prompt and hold the answer beside it"},
+    {"", "--skip-bad", "", kGroupGrid, kEval, &Settings::skip_bad, "leave out malformed lines of -f, and count them"},
+    {"", "--reference", "WHAT", kGroupGrid, kEval, &Settings::reference,
+     "whose full cache KLD and perplexity compare with", kAny, kAnyMax, "self|llama.cpp"},
+    {"", "--noise-windows", "N", kGroupGrid, kEval, &Settings::noise_windows,
+     "windows over which the noise floor of KLD is measured; 0: not", 0, 1e6},
+    {"", "--no-share", "", kGroupGrid, kEval, &Settings::no_share,
+     "read every prompt anew for every cell instead of sharing its full cache: the same answers, slower"},
+    {"", "--prefix-cache", "MIB", kGroupGrid, kEval, &Settings::prefix_cache_mib,
+     "memory for prompts that are kept while --match-quality tries budgets", 0, 1e7},
+    {"", "--match-quality", "Q", kGroupGrid, kEval, &Settings::match_quality,
+     "instead of --kv-budget: the smallest budget that keeps this share of the full cache's score, 0.99 say", 0, 1},
+    {"", "--match-kld", "X", kGroupGrid, kEval, &Settings::match_kld,
+     "instead of --kv-budget: the smallest budget whose mean KLD is at most this", 0, 100},
+    {"", "--out", "DIR", kGroupReports, kEval, &Settings::out,
+     "folder of the run; there already: it goes on; not given: kedge-eval/TASK-HASH"},
+    {"", "--dry-run", "", kGroupReports, kEval, &Settings::dry_run,
+     "print the grid and an estimate of its time, and end"},
+    {"", "--export-samples", "", kGroupReports, kEval, &Settings::export_samples,
+     "write the token ids of every sample to samples.jsonl in the folder"},
+    {"", "--save-logits", "DIR", kGroupReports, kEval, &Settings::save_logits,
+     "write the logits of every scored window, of the full cache and of the cell, as .npy files"},
+    {"", "--baseline", "RUN", kGroupReports, kEval, &Settings::baseline,
+     "exit 6 where the quality is below that run's by more than allowed"},
+    {"", "--max-drop", "X", kGroupReports, kEval, &Settings::max_drop, "allowed drop of a mean score", 0, 1},
+    {"", "--max-kld-rise", "X", kGroupReports, kEval, &Settings::max_kld_rise,
+     "allowed rise of a mean KLD, as a share of the baseline's", 0, 1e6},
+
     // inspect's request
     {"", "--prompt-tokens", "N", kGroupInput, kInspect, &Settings::prompt_tokens,
      "length of the prompt the budget is explained for; 0: the trained context less --predict", 0, 1e9},
 
     // Reports and logs
-    {"", "--json", "", kGroupReports, kPerplexity | kInspect | kPolicies, &Settings::json,
+    {"", "--json", "", kGroupReports, kPerplexity | kInspect | kPolicies | kEval, &Settings::json,
      "one JSON object on standard output instead of text (perplexity: with --kl-divergence)"},
     {"", "--stats", "FILE", kGroupReports, kRun, &Settings::stats,
      "write what the run did and held as one JSON object"},
     {"", "--kv-map", "FILE", kGroupReports, kRun, &Settings::kv_map,
      "write the kept positions of every layer and kv head as JSON"},
-    {"", "--progress", "HOW", kGroupReports, kCompute, &Settings::progress,
+    {"", "--progress", "HOW", kGroupReports, kMeasure, &Settings::progress,
      "progress on standard error; auto: a bar on a terminal, plain lines otherwise", kAny, kAnyMax,
      "auto|plain|json|none"},
     {"-v", "--verbose", "", kGroupReports, kAll, &Settings::verbose, "more on standard error"},

@@ -63,6 +63,30 @@ struct Settings {
   std::string offsets;
   bool kl_divergence = false;
 
+  // eval
+  std::string eval_policies = "andpro";
+  std::string eval_budgets = "50%,25%,10%";
+  std::string lengths = "1024";
+  std::string depths = "0%,25%,50%,75%,100%";
+  int eval_samples = 3;
+  std::string out;
+  bool no_controls = false;
+  bool question_aware = false;
+  bool decode_evicts = false;
+  bool skip_bad = false;
+  bool no_share = false;
+  bool dry_run = false;
+  bool export_samples = false;
+  std::string save_logits;
+  std::string reference = "self";
+  int noise_windows = 4;
+  int prefix_cache_mib = 1024;
+  float match_quality = 0;
+  float match_kld = 0;
+  std::string baseline;
+  float max_drop = 0.02F;
+  float max_kld_rise = 0.25F;
+
   // inspect
   int prompt_tokens = 0;
 

@@ -194,7 +194,7 @@ Json metrics_json(const Json& config, std::span<const CellRecord> records, const
   return json;
 }
 
-Json timings_json(std::span<const CellRecord> records, double seconds_total) {
+Json timings_json(std::span<const CellRecord> records) {
   struct Sum {
     int64_t n = 0;
     double prefill_s = 0;
@@ -204,7 +204,9 @@ Json timings_json(std::span<const CellRecord> records, double seconds_total) {
   };
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, Sum> sums;
+  double seconds_total = 0;
   for (const CellRecord& record : records) {
+    seconds_total += record.seconds;
     for (const Row& row : record.rows) {
       const auto key = std::pair(row.policy, row.budget);
       if (!sums.contains(key))

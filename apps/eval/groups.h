@@ -39,6 +39,6 @@ std::vector<Group> make_groups(std::span<const CellRecord> records, uint64_t see
 
 Json to_json(const Group& group);
 Json metrics_json(const Json& config, std::span<const CellRecord> records, const Json& noise_floor, bool shared_prefix);
-Json timings_json(std::span<const CellRecord> records, double seconds_total);
+Json timings_json(std::span<const CellRecord> records);
 
 }  // namespace kedge::eval

@@ -80,6 +80,7 @@ Result<TaskChoice> parse_task(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   TaskChoice choice;
+  choice.written = text;
   std::vector<std::string> names;
   for (const TaskInfo& info : tasks()) {
     names.push_back(info.name);

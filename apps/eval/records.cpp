@@ -77,14 +77,16 @@ Json to_json(const CellRecord& record) {
           {"rows", rows_json(record)},
           {"rows_per_head", record.rows_per_head},
           {"memory", std::move(memory)},
-          {"rss_peak_bytes", record.rss_peak_bytes}};
+          {"rss_peak_bytes", record.rss_peak_bytes},
+          {"seconds", record.seconds}};
 }
 
 Result<CellRecord> cell_record(const Json& json) {
   try {
     CellRecord record{.cell = json.at("cell").get<std::string>(),
                       .rows_per_head = json.at("rows_per_head").get<std::vector<std::vector<int64_t>>>(),
-                      .rss_peak_bytes = json.at("rss_peak_bytes").get<int64_t>()};
+                      .rss_peak_bytes = json.at("rss_peak_bytes").get<int64_t>(),
+                      .seconds = json.at("seconds").get<double>()};
     for (const Json& object : json.at("rows")) {
       Row row;
       Row::columns(row, [&object](const char* name, auto& field) { read_field(object.at(name), field); });

@@ -93,6 +93,7 @@ struct CellRecord {
   std::vector<std::vector<int64_t>> rows_per_head;  // [layer][kv head]
   std::vector<MemorySample> memory;                 // empty where it was not traced
   int64_t rss_peak_bytes = 0;
+  double seconds = 0;  // wall time of the cell; the first cell of a sample has the shared prompt in it
 };
 
 Json to_json(const CellRecord& record);

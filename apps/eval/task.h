@@ -88,6 +88,7 @@ std::span<const TaskInfo> tasks();
 struct TaskChoice {
   const TaskInfo* info = nullptr;
   std::map<std::string, std::string> options;  // every option of the table
+  std::string written;                         // as it was given
   std::string text;                            // resolved: "needle:keys=4,values=2,queries=1"
 };
 Result<TaskChoice> parse_task(std::string_view text);
