@@ -13,7 +13,7 @@
 #include "cli/prompt.h"
 #include "cli/verbs.h"
 #include "eval/baseline.h"
-#include "eval/grid.h"
+#include "eval/run_grid.h"
 #include "eval/match_run.h"
 #include "eval/noise_floor.h"
 #include "eval/progress.h"

@@ -15,7 +15,7 @@ struct MetricInfo {
   double (*score)(std::string_view prediction, std::span<const std::string> answers);
 };
 
-std::span<const MetricInfo> metrics();               // exact contains contains_all f1 rouge_l edit
+std::span<const MetricInfo> metrics();                 // exact contains contains_all f1 rouge_l edit
 const MetricInfo* find_metric(std::string_view name);  // nullptr: none of that name
 
 }  // namespace kedge::eval

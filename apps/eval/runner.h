@@ -10,7 +10,7 @@
 
 #include "eval/cells.h"
 #include "eval/config.h"
-#include "eval/grid.h"
+#include "eval/run_grid.h"
 #include "eval/run_folder.h"
 
 namespace kedge::eval {

@@ -25,13 +25,13 @@ struct Question {
 };
 
 struct Sample {
-  std::string id;                    // unique within a task and stable: "needle-1024-d25-0"
-  int64_t length = 0;                // the length asked for, in tokens (context of a window, or of context + question)
-  double depth = -1;                 // where in the context the answer lies, 0..1; -1: not one place
-  int64_t seed = 0;                  // which repetition of (length, depth)
-  std::vector<Token> context;        // without a BOS token: the runner adds it where the model wants one
-  std::vector<Question> questions;   // each is asked from the end of the context anew
-  std::vector<Token> continuation;   // instead of questions: scored teacher-forced
+  std::string id;                   // unique within a task and stable: "needle-1024-d25-0"
+  int64_t length = 0;               // the length asked for, in tokens (context of a window, or of context + question)
+  double depth = -1;                // where in the context the answer lies, 0..1; -1: not one place
+  int64_t seed = 0;                 // which repetition of (length, depth)
+  std::vector<Token> context;       // without a BOS token: the runner adds it where the model wants one
+  std::vector<Question> questions;  // each is asked from the end of the context anew
+  std::vector<Token> continuation;  // instead of questions: scored teacher-forced
 };
 
 // The two directions of the tokenizer, as a task needs them. No special tokens are added or parsed.
@@ -42,13 +42,13 @@ struct Tokenizer {
 
 struct TaskRequest {
   Tokenizer tokenizer;
-  std::string file;               // -f: the text, the folder or the file of lines; "" where none was given
-  std::vector<int64_t> lengths;   // tokens
-  std::vector<double> depths;     // 0..1
-  int64_t samples = 1;            // repetitions of each (length, depth); windows of kld and ppl (0: the whole text)
-  int64_t continuation = 128;     // kld, ppl: tokens scored after the context
+  std::string file;              // -f: the text, the folder or the file of lines; "" where none was given
+  std::vector<int64_t> lengths;  // tokens
+  std::vector<double> depths;    // 0..1
+  int64_t samples = 1;           // repetitions of each (length, depth); windows of kld and ppl (0: the whole text)
+  int64_t continuation = 128;    // kld, ppl: tokens scored after the context
   uint64_t seed = 0;
-  bool skip_bad = false;          // leave out malformed lines, counted in Task::n_skipped()
+  bool skip_bad = false;                       // leave out malformed lines, counted in Task::n_skipped()
   std::map<std::string, std::string> options;  // of the task's table, every one present, checked against its range
 };
 
@@ -72,9 +72,9 @@ struct TaskOption {
 
 struct TaskInfo {
   std::string name;
-  std::string summary;     // one line
-  std::string source;      // paper or project whose task this is
-  std::string input;       // what -f must be: "text", "folder", "lines", "none"
+  std::string summary;  // one line
+  std::string source;   // paper or project whose task this is
+  std::string input;    // what -f must be: "text", "folder", "lines", "none"
   bool uses_depth = false;
   std::vector<TaskOption> options;
   // Reads and checks the input. Errors usage and failed name the file, line or field.

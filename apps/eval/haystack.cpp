@@ -1,0 +1,171 @@
+#include "eval/haystack.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "eval/grid.h"
+
+namespace kedge::eval {
+namespace {
+
+// Times a stretch is lengthened or shortened until its tokens, counted together, are as many as asked.
+constexpr int kMaxSteps = 64;
+
+}  // namespace
+
+// Sentences end - n .. end - 1, counted around the text's end.
+struct Haystack::Stretch {
+  size_t end = 0;
+  size_t n = 0;
+  size_t n_all = 0;
+  size_t at(size_t i) const { return (end + n_all - n + i) % n_all; }
+};
+
+struct Haystack::Draft {
+  std::string text;
+  size_t slack_begin = 0;  // bytes: the first sentence of the stretch, which may lose tokens
+  size_t slack_end = 0;
+};
+
+Result<Haystack> Haystack::make(const TaskRequest& request, const std::string& name) {
+  Result<std::string> text = read_task_text(request, name);
+  if (!text)
+    return text.error();
+  return Haystack(name, *std::move(text), request.tokenizer);
+}
+
+Haystack::Haystack(std::string name, std::string text, Tokenizer tokenizer)
+    : name_(std::move(name)),
+      text_(std::move(text)),
+      sentences_(split_sentences(text_)),
+      counts_(sentences_.size(), -1),
+      tokenizer_(std::move(tokenizer)) {}
+
+std::string_view Haystack::sentence(size_t index) const {
+  const Sentence& s = sentences_[index];
+  return std::string_view(text_).substr(s.body, s.end - s.body);
+}
+
+std::string_view Haystack::lead(size_t index) const {
+  const Sentence& s = sentences_[index];
+  return s.body == s.begin ? std::string_view(" ") : std::string_view(text_).substr(s.begin, s.body - s.begin);
+}
+
+int64_t Haystack::n_tokens(size_t index) {
+  if (counts_[index] < 0) {
+    const Sentence& s = sentences_[index];
+    counts_[index] =
+        static_cast<int32_t>(tokenizer_.tokenize(std::string_view(text_).substr(s.begin, s.end - s.begin)).size());
+  }
+  return counts_[index];
+}
+
+Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
+  std::vector<int64_t> ends = {0};  // tokens before each boundary between sentences, and after the last
+  for (size_t i = 0; i < stretch.n; ++i)
+    ends.push_back(ends.back() + n_tokens(stretch.at(i)));
+  int64_t fixed = static_cast<int64_t>(tokenizer_.tokenize(wish.opening).size());
+  for (const Insert& insert : wish.inserts)
+    fixed += static_cast<int64_t>(tokenizer_.tokenize(" " + insert.text).size());
+  const int64_t kept = std::max<int64_t>(wish.n_tokens - fixed, 0);
+  const int64_t lost = ends.back() - kept;  // by the first sentence
+  std::vector<std::vector<const Insert*>> at(stretch.n + 1);
+  for (const Insert& insert : wish.inserts) {
+    const double wanted = insert.depth * static_cast<double>(kept);
+    const auto distance = [&](int64_t end) {
+      return std::abs(static_cast<double>(std::max<int64_t>(end - lost, 0)) - wanted);
+    };
+    const auto nearest = std::ranges::min_element(ends, {}, distance);
+    at[static_cast<size_t>(nearest - ends.begin())].push_back(&insert);
+  }
+  Draft draft;
+  draft.text = wish.opening;
+  for (size_t i = 0; i <= stretch.n; ++i) {
+    const size_t next = stretch.at(i);  // of the boundary after the last: the sentence that the text has there
+    for (const Insert* insert : at[i]) {
+      if (!draft.text.empty() && draft.text.size() != wish.opening.size())
+        draft.text += lead(next);
+      draft.text += insert->text;
+    }
+    if (i == stretch.n)
+      break;
+    const Sentence& s = sentences_[next];
+    if (i == 0) {
+      draft.text += at[i].empty() ? "" : "\n";
+      draft.slack_begin = draft.text.size();
+    } else if (!at[i].empty() && s.begin == s.body) {
+      draft.text += ' ';  // a sentence that begins without white space
+    }
+    const size_t begin = i == 0 ? s.body : s.begin;
+    draft.text += std::string_view(text_).substr(begin, s.end - begin);
+    if (i == 0)
+      draft.slack_end = draft.text.size();
+  }
+  return draft;
+}
+
+size_t tokens_before(const Tokenizer& tokenizer, std::string_view draft, size_t begin, std::span<const Token> tokens) {
+  const std::vector<Token> before = tokenizer.tokenize(draft.substr(0, begin));
+  const auto [end, unused] = std::ranges::mismatch(before, tokens);
+  const auto n_equal = static_cast<size_t>(end - before.begin());
+  return n_equal == before.size() ? n_equal : std::min(n_equal + 1, tokens.size());
+}
+
+// Empty: the slack has too few tokens.
+std::vector<Token> Haystack::cut(std::vector<Token> tokens, const Draft& draft, int64_t n_tokens) const {
+  const size_t begin = tokens_before(tokenizer_, draft.text, draft.slack_begin, tokens);
+  const size_t end = tokens_before(tokenizer_, draft.text, draft.slack_end, tokens);
+  const auto excess = tokens.size() - static_cast<size_t>(n_tokens);
+  if (begin + excess > end)
+    return {};
+  const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
+  tokens.erase(first, first + static_cast<std::ptrdiff_t>(excess));
+  return tokens;
+}
+
+Error Haystack::too_short(int64_t most, int64_t wanted) const {
+  return usage(name_ + ": the text is too short: with all of its " + std::to_string(sentences_.size()) +
+               " sentences the context has " + std::to_string(most) + " tokens, not " + std::to_string(wanted) +
+               ": give a longer one with -f");
+}
+
+Result<std::vector<Token>> Haystack::context(const HaystackWish& wish, Random& random) {
+  int64_t n = static_cast<int64_t>(tokenizer_.tokenize(wish.opening).size());
+  for (const Insert& insert : wish.inserts)
+    n += static_cast<int64_t>(tokenizer_.tokenize(" " + insert.text).size());
+  if (n >= wish.n_tokens) {
+    return usage(name_ + ": what is asked for takes " + std::to_string(n) + " tokens beside the question, and only " +
+                 std::to_string(std::max<int64_t>(wish.n_tokens, 0)) + " are left of the length: raise --lengths");
+  }
+  Stretch stretch{.end = static_cast<size_t>(random.below(static_cast<int64_t>(sentences_.size()))),
+                  .n = 0,
+                  .n_all = sentences_.size()};
+  while (n < wish.n_tokens && stretch.n < stretch.n_all) {
+    ++stretch.n;
+    n += n_tokens(stretch.at(0));
+  }
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const Draft draft = assemble(wish, stretch);
+    std::vector<Token> tokens = tokenizer_.tokenize(draft.text);
+    const auto n_draft = static_cast<int64_t>(tokens.size());
+    if (n_draft < wish.n_tokens) {
+      if (stretch.n == stretch.n_all)
+        return too_short(n_draft, wish.n_tokens);
+      for (auto missing = wish.n_tokens - n_draft; missing > 0 && stretch.n < stretch.n_all;
+           missing -= n_tokens(stretch.at(0)))
+        ++stretch.n;
+      continue;
+    }
+    tokens = cut(std::move(tokens), draft, wish.n_tokens);
+    if (!tokens.empty())
+      return tokens;
+    // Too long by more than its first sentence: shorter, and at another end where that would go back and forth.
+    stretch.end = (stretch.end + (step % 2 == 1 ? 1 : 0)) % stretch.n_all;
+    stretch.n = std::max<size_t>(stretch.n - 1, 1);
+  }
+  return Error{.code = ErrorCode::failed,
+               .message = name_ + ": no stretch of the text was found that has exactly " +
+                          std::to_string(wish.n_tokens) + " tokens"};
+}
+
+}  // namespace kedge::eval
