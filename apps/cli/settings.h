@@ -71,7 +71,7 @@ struct Settings {
   int eval_samples = 3;
   std::string out;
   bool no_controls = false;
-  bool question_aware = false;
+  bool question_agnostic = false;
   bool decode_evicts = false;
   bool skip_bad = false;
   bool no_share = false;

@@ -9,7 +9,7 @@
 #include "cli/kl.h"
 #include "cli/signals.h"
 #include "eval/metrics.h"
-#include "eval/statistics.h"
+#include "eval/random.h"
 
 namespace kedge::eval {
 namespace {
@@ -119,7 +119,7 @@ SessionOptions SampleRun::options_of(const Cell& cell, size_t question, bool tra
   SessionOptions options = engine_.base;
   options.budget = cell.budget;
   options.policy = cell.policy_text;
-  options.seed = Random(config_.seed + static_cast<uint64_t>(sample_.seed)).next();
+  options.seed = Random(config_.seed, task_ + "|" + sample_.id).next();
   options.hold_continuation = !config_.decode_evicts;
   options.trace_memory = trace_memory;
   options.expected_prompt = static_cast<int64_t>(prompt_tokens(question).size());

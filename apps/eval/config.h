@@ -30,7 +30,7 @@ struct Config {
   int64_t continuation = 128;
   uint64_t seed = 0;
   bool with_none = true;
-  bool question_aware = false;
+  bool question_aware = true;
   bool decode_evicts = false;
   bool chat = false;
   bool skip_bad = false;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "eval/random.h"
 #include "eval/statistics.h"
 
 namespace kedge::eval {
@@ -83,13 +84,13 @@ Match summarize(const std::vector<Tried>& tried, const std::vector<double>& full
     return found == tried.end() ? (target.kld > 0 ? 0.0 : 1.0) : quality_at(*found, full, target, at);
   };
   match.quality = quality_of(everything);
-  Random random(seed);
+  Random random(seed, "bootstrap");
   std::vector<double> shares;
   std::vector<double> qualities;
   Indices drawn(full.size());
   for (int i = 0; i < kResamples; ++i) {
     for (size_t& index : drawn)
-      index = random.below(full.size());
+      index = static_cast<size_t>(random.below(static_cast<int64_t>(full.size())));
     shares.push_back(smallest_passing(tried, full, target, drawn));
     qualities.push_back(quality_of(drawn));
   }

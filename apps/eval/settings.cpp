@@ -114,7 +114,7 @@ Result<Config> config_of(const cli::Settings& settings) {
   config.samples = settings.eval_samples;
   config.continuation = settings.continuation;
   config.seed = static_cast<uint64_t>(std::max<int64_t>(0, settings.seed.value_or(0)));
-  config.question_aware = settings.question_aware;
+  config.question_aware = !settings.question_agnostic;
   config.decode_evicts = settings.decode_evicts;
   config.chat = settings.chat;
   config.skip_bad = settings.skip_bad;

@@ -4,20 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "eval/random.h"
+
 namespace kedge::eval {
-
-uint64_t Random::next() {
-  state_ += 0x9E3779B97F4A7C15U;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31U);
-}
-
-uint64_t Random::below(uint64_t n) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<uint64_t>((static_cast<Wide>(next()) * n) >> 64U);
-}
 
 double quantile_of(std::vector<double> values, double q) {
   if (values.empty())
@@ -38,12 +27,12 @@ Estimate bootstrap_mean(std::span<const double> values, uint64_t seed) {
   out.lo = out.hi = out.mean;
   if (values.size() < 2)
     return out;
-  Random random(seed);
+  Random random(seed, "bootstrap");
   std::vector<double> means(kResamples);
   for (double& mean : means) {
     double sum = 0;
     for (size_t i = 0; i < values.size(); ++i)
-      sum += values[random.below(values.size())];
+      sum += values[static_cast<size_t>(random.below(static_cast<int64_t>(values.size())))];
     mean = sum / n;
   }
   const double centre = std::accumulate(means.begin(), means.end(), 0.0) / kResamples;

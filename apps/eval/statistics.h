@@ -8,17 +8,6 @@
 
 namespace kedge::eval {
 
-// SplitMix64: state += 0x9E3779B97F4A7C15, then two xor-shift-multiply rounds.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next();
-  uint64_t below(uint64_t n);  // uniform in 0..n-1: the high 64 bits of next() * n
-
- private:
-  uint64_t state_;
-};
-
 struct Estimate {
   double mean = 0;
   double se = 0;  // standard deviation of the resampled means; 0 for fewer than two values

@@ -7,22 +7,6 @@
 namespace kedge::eval {
 namespace {
 
-TEST(Random, IsSplitMix64) {  // first outputs for the state 0, from the generator's published reference values
-  Random random(0);
-  EXPECT_EQ(random.next(), 0xE220A8397B1DCDAFU);
-  EXPECT_EQ(random.next(), 0x6E789E6AA1B965F4U);
-}
-
-TEST(Random, BelowStaysInRangeAndReachesAll) {
-  Random random(1);
-  std::vector<int> seen(7);
-  for (int i = 0; i < 1000; ++i)
-    ++seen.at(random.below(7));
-  for (const int n : seen)
-    EXPECT_GT(n, 80);
-  EXPECT_EQ(random.below(1), 0U);
-}
-
 TEST(Bootstrap, AgreesWithTheFormulaForTheMean) {
   std::vector<double> values;
   for (int i = 0; i < 50; ++i)
