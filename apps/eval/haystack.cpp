@@ -21,12 +21,6 @@ struct Haystack::Stretch {
   size_t at(size_t i) const { return (end + n_all - n + i) % n_all; }
 };
 
-struct Haystack::Draft {
-  std::string text;
-  size_t slack_begin = 0;  // bytes: the first sentence of the stretch, which may lose tokens
-  size_t slack_end = 0;
-};
-
 Result<Haystack> Haystack::make(const TaskRequest& request, const std::string& name) {
   Result<std::string> text = read_task_text(request, name);
   if (!text)
@@ -60,7 +54,7 @@ int64_t Haystack::n_tokens(size_t index) {
   return counts_[index];
 }
 
-Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
+Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
   std::vector<int64_t> ends = {0};  // tokens before each boundary between sentences, and after the last
   for (size_t i = 0; i < stretch.n; ++i)
     ends.push_back(ends.back() + n_tokens(stretch.at(i)));
@@ -84,7 +78,7 @@ Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stre
     const size_t next = stretch.at(i);  // of the boundary after the last: the sentence that the text has there
     for (const Insert* insert : at[i]) {
       if (!draft.text.empty() && draft.text.size() != wish.opening.size())
-        draft.text += lead(next);
+        draft.text += insert->paragraph ? "\n\n" : lead(next);
       draft.text += insert->text;
     }
     if (i == stretch.n)
@@ -102,25 +96,6 @@ Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stre
       draft.slack_end = draft.text.size();
   }
   return draft;
-}
-
-size_t tokens_before(const Tokenizer& tokenizer, std::string_view draft, size_t begin, std::span<const Token> tokens) {
-  const std::vector<Token> before = tokenizer.tokenize(draft.substr(0, begin));
-  const auto [end, unused] = std::ranges::mismatch(before, tokens);
-  const auto n_equal = static_cast<size_t>(end - before.begin());
-  return n_equal == before.size() ? n_equal : std::min(n_equal + 1, tokens.size());
-}
-
-// Empty: the slack has too few tokens.
-std::vector<Token> Haystack::cut(std::vector<Token> tokens, const Draft& draft, int64_t n_tokens) const {
-  const size_t begin = tokens_before(tokenizer_, draft.text, draft.slack_begin, tokens);
-  const size_t end = tokens_before(tokenizer_, draft.text, draft.slack_end, tokens);
-  const auto excess = tokens.size() - static_cast<size_t>(n_tokens);
-  if (begin + excess > end)
-    return {};
-  const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-  tokens.erase(first, first + static_cast<std::ptrdiff_t>(excess));
-  return tokens;
 }
 
 Error Haystack::too_short(int64_t most, int64_t wanted) const {
@@ -156,7 +131,7 @@ Result<std::vector<Token>> Haystack::context(const HaystackWish& wish, Random& r
         ++stretch.n;
       continue;
     }
-    tokens = cut(std::move(tokens), draft, wish.n_tokens);
+    tokens = cut_to(tokenizer_, draft, std::move(tokens), wish.n_tokens);
     if (!tokens.empty())
       return tokens;
     // Too long by more than its first sentence: shorter, and at another end where that would go back and forth.
