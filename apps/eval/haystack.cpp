@@ -69,13 +69,19 @@ Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
     const auto distance = [&](int64_t end) {
       return std::abs(static_cast<double>(std::max<int64_t>(end - lost, 0)) - wanted);
     };
-    const auto nearest = std::ranges::min_element(ends, {}, distance);
+    auto nearest = std::ranges::lower_bound(ends, lost + static_cast<int64_t>(wanted));
+    if (nearest == ends.end() || (nearest != ends.begin() && distance(nearest[-1]) <= distance(*nearest)))
+      --nearest;
+    if (wanted <= 0)
+      nearest = ends.begin();
     at[static_cast<size_t>(nearest - ends.begin())].push_back(&insert);
   }
   Draft draft;
   draft.text = wish.opening;
+  bool slack_ends = false;  // at the first insert within the stretch
   for (size_t i = 0; i <= stretch.n; ++i) {
     const size_t next = stretch.at(i);  // of the boundary after the last: the sentence that the text has there
+    slack_ends = slack_ends || (i > 0 && !at[i].empty());
     for (const Insert* insert : at[i]) {
       if (!draft.text.empty() && draft.text.size() != wish.opening.size())
         draft.text += insert->paragraph ? "\n\n" : lead(next);
@@ -92,7 +98,7 @@ Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
     }
     const size_t begin = i == 0 ? s.body : s.begin;
     draft.text += std::string_view(text_).substr(begin, s.end - begin);
-    if (i == 0)
+    if (!slack_ends)
       draft.slack_end = draft.text.size();
   }
   return draft;
@@ -134,8 +140,9 @@ Result<std::vector<Token>> Haystack::context(const HaystackWish& wish, Random& r
     tokens = cut_to(tokenizer_, draft, std::move(tokens), wish.n_tokens);
     if (!tokens.empty())
       return tokens;
-    // Too long by more than its first sentence: shorter, and at another end where that would go back and forth.
-    stretch.end = (stretch.end + (step % 2 == 1 ? 1 : 0)) % stretch.n_all;
+    // Too long by more than what stands before the first insert: shorter, and at another end, for it may go back and
+    // forth between too long and too short.
+    stretch.end = (stretch.end + 1) % stretch.n_all;
     stretch.n = std::max<size_t>(stretch.n - 1, 1);
   }
   return Error{.code = ErrorCode::failed,

@@ -32,9 +32,9 @@ class Haystack {
   Haystack(std::string name, std::string text, Tokenizer tokenizer);
 
   // Exactly n_tokens tokens: opening, then a stretch of the text that ends at a sentence drawn from `random` (it passes
-  // the text's end and goes on at its beginning, but never repeats itself). Its last sentence is whole; its first one
-  // has lost as many tokens as it takes. Inserts at one place stay in order; each begins with the white space of the
-  // sentence that it precedes. Error usage: no room for opening and inserts, or the text is too short.
+  // the text's end and goes on at its beginning, but never repeats itself). Its last sentence is whole; it has lost as
+  // many tokens at its beginning as it takes. Inserts at one place stay in order; each begins with the white space of
+  // the sentence that it precedes. Error usage: no room for opening and inserts, or the text is too short.
   Result<std::vector<Token>> context(const HaystackWish& wish, Random& random);
 
   std::string_view text() const { return text_; }
