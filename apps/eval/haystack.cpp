@@ -21,12 +21,6 @@ struct Haystack::Stretch {
   size_t at(size_t i) const { return (end + n_all - n + i) % n_all; }
 };
 
-struct Haystack::Draft {
-  std::string text;
-  size_t slack_begin = 0;  // bytes: the first sentence of the stretch, which may lose tokens
-  size_t slack_end = 0;
-};
-
 Result<Haystack> Haystack::make(const TaskRequest& request, const std::string& name) {
   Result<std::string> text = read_task_text(request, name);
   if (!text)
@@ -60,7 +54,7 @@ int64_t Haystack::n_tokens(size_t index) {
   return counts_[index];
 }
 
-Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
+Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stretch) {
   std::vector<int64_t> ends = {0};  // tokens before each boundary between sentences, and after the last
   for (size_t i = 0; i < stretch.n; ++i)
     ends.push_back(ends.back() + n_tokens(stretch.at(i)));
@@ -75,16 +69,22 @@ Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stre
     const auto distance = [&](int64_t end) {
       return std::abs(static_cast<double>(std::max<int64_t>(end - lost, 0)) - wanted);
     };
-    const auto nearest = std::ranges::min_element(ends, {}, distance);
+    auto nearest = std::ranges::lower_bound(ends, lost + static_cast<int64_t>(wanted));
+    if (nearest == ends.end() || (nearest != ends.begin() && distance(nearest[-1]) <= distance(*nearest)))
+      --nearest;
+    if (wanted <= 0)
+      nearest = ends.begin();
     at[static_cast<size_t>(nearest - ends.begin())].push_back(&insert);
   }
   Draft draft;
   draft.text = wish.opening;
+  bool slack_ends = false;  // at the first insert within the stretch
   for (size_t i = 0; i <= stretch.n; ++i) {
     const size_t next = stretch.at(i);  // of the boundary after the last: the sentence that the text has there
+    slack_ends = slack_ends || (i > 0 && !at[i].empty());
     for (const Insert* insert : at[i]) {
       if (!draft.text.empty() && draft.text.size() != wish.opening.size())
-        draft.text += lead(next);
+        draft.text += insert->paragraph ? "\n\n" : lead(next);
       draft.text += insert->text;
     }
     if (i == stretch.n)
@@ -98,29 +98,10 @@ Haystack::Draft Haystack::assemble(const HaystackWish& wish, const Stretch& stre
     }
     const size_t begin = i == 0 ? s.body : s.begin;
     draft.text += std::string_view(text_).substr(begin, s.end - begin);
-    if (i == 0)
+    if (!slack_ends)
       draft.slack_end = draft.text.size();
   }
   return draft;
-}
-
-size_t tokens_before(const Tokenizer& tokenizer, std::string_view draft, size_t begin, std::span<const Token> tokens) {
-  const std::vector<Token> before = tokenizer.tokenize(draft.substr(0, begin));
-  const auto [end, unused] = std::ranges::mismatch(before, tokens);
-  const auto n_equal = static_cast<size_t>(end - before.begin());
-  return n_equal == before.size() ? n_equal : std::min(n_equal + 1, tokens.size());
-}
-
-// Empty: the slack has too few tokens.
-std::vector<Token> Haystack::cut(std::vector<Token> tokens, const Draft& draft, int64_t n_tokens) const {
-  const size_t begin = tokens_before(tokenizer_, draft.text, draft.slack_begin, tokens);
-  const size_t end = tokens_before(tokenizer_, draft.text, draft.slack_end, tokens);
-  const auto excess = tokens.size() - static_cast<size_t>(n_tokens);
-  if (begin + excess > end)
-    return {};
-  const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(begin);
-  tokens.erase(first, first + static_cast<std::ptrdiff_t>(excess));
-  return tokens;
 }
 
 Error Haystack::too_short(int64_t most, int64_t wanted) const {
@@ -156,11 +137,12 @@ Result<std::vector<Token>> Haystack::context(const HaystackWish& wish, Random& r
         ++stretch.n;
       continue;
     }
-    tokens = cut(std::move(tokens), draft, wish.n_tokens);
+    tokens = cut_to(tokenizer_, draft, std::move(tokens), wish.n_tokens);
     if (!tokens.empty())
       return tokens;
-    // Too long by more than its first sentence: shorter, and at another end where that would go back and forth.
-    stretch.end = (stretch.end + (step % 2 == 1 ? 1 : 0)) % stretch.n_all;
+    // Too long by more than what stands before the first insert: shorter, and at another end, for it may go back and
+    // forth between too long and too short.
+    stretch.end = (stretch.end + 1) % stretch.n_all;
     stretch.n = std::max<size_t>(stretch.n - 1, 1);
   }
   return Error{.code = ErrorCode::failed,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "eval/draft.h"
 #include "eval/random.h"
 #include "eval/sentences.h"
 #include "eval/task.h"
@@ -15,6 +16,7 @@ namespace kedge::eval {
 struct Insert {
   std::string text;
   double depth = 0;  // 0: before the stretch, 1: after it; else at the end of the sentence that is nearest, in tokens
+  bool paragraph = false;  // begins a paragraph of its own
 };
 
 struct HaystackWish {
@@ -30,9 +32,9 @@ class Haystack {
   Haystack(std::string name, std::string text, Tokenizer tokenizer);
 
   // Exactly n_tokens tokens: opening, then a stretch of the text that ends at a sentence drawn from `random` (it passes
-  // the text's end and goes on at its beginning, but never repeats itself). Its last sentence is whole; its first one
-  // has lost as many tokens as it takes. Inserts at one place stay in order; each begins with the white space of the
-  // sentence that it precedes. Error usage: no room for opening and inserts, or the text is too short.
+  // the text's end and goes on at its beginning, but never repeats itself). Its last sentence is whole; it has lost as
+  // many tokens at its beginning as it takes. Inserts at one place stay in order; each begins with the white space of
+  // the sentence that it precedes. Error usage: no room for opening and inserts, or the text is too short.
   Result<std::vector<Token>> context(const HaystackWish& wish, Random& random);
 
   std::string_view text() const { return text_; }
@@ -42,12 +44,10 @@ class Haystack {
 
  private:
   struct Stretch;
-  struct Draft;
   int64_t n_tokens(size_t sentence);
   std::string_view lead(size_t sentence) const;
   Draft assemble(const HaystackWish& wish, const Stretch& stretch);
   Error too_short(int64_t most, int64_t wanted) const;
-  std::vector<Token> cut(std::vector<Token> tokens, const Draft& draft, int64_t n_tokens) const;
 
   std::string name_;
   std::string text_;
@@ -55,9 +55,5 @@ class Haystack {
   std::vector<int32_t> counts_;  // tokens of each sentence by itself; -1: not counted yet
   Tokenizer tokenizer_;
 };
-
-// Tokens of draft[0, begin) in `tokens`, the draft's: where tokens may be cut out without harm to what stands before.
-// A token that reaches across `begin` counts as before it.
-size_t tokens_before(const Tokenizer& tokenizer, std::string_view draft, size_t begin, std::span<const Token> tokens);
 
 }  // namespace kedge::eval

@@ -56,6 +56,8 @@ constexpr std::string_view kItems[] = {
     "suitcase",    "sword",      "telescope", "tent",       "toolbox",   "trumpet",  "typewriter", "umbrella", "vase",
     "violin",      "wagon",      "watch"};
 
+constexpr std::string_view kCompanies[] = {"Works", "Labs", "Trading", "Press", "Systems"};
+
 std::string uuid(Random& random) {
   std::string text;
   for (int i = 0; i < 32; ++i) {
@@ -116,7 +118,18 @@ std::string Names::variable() {
   });
 }
 
-std::span<const std::string_view> cities() { return kCities; }
-std::span<const std::string_view> items() { return kItems; }
+std::string Names::company() {
+  std::string name = fresh([this] { return std::string(random_.pick(kNouns)); });
+  name[0] = static_cast<char>(name[0] - 'a' + 'A');
+  return name + " " + std::string(random_.pick(kCompanies));
+}
+
+std::string Names::city() {
+  return fresh([this] { return std::string(random_.pick(kCities)); });
+}
+
+std::string Names::item() {
+  return fresh([this] { return std::string(random_.pick(kItems)); });
+}
 
 }  // namespace kedge::eval

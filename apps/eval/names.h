@@ -22,7 +22,10 @@ class Names {
   std::string draw(NameKind kind);
   std::string digits(int n);  // no leading zero
   std::string person();       // given name and surname; both differ from all that were drawn before
+  std::string company();      // "Falcon Works"
   std::string variable();     // five capital letters
+  std::string city();
+  std::string item();  // a thing one can keep, carry or lose: "violin"
 
  private:
   template <typename Make>
@@ -31,8 +34,5 @@ class Names {
   Random& random_;
   std::set<std::string> seen_;
 };
-
-std::span<const std::string_view> cities();
-std::span<const std::string_view> items();  // things one can keep, carry or lose: "violin"
 
 }  // namespace kedge::eval

@@ -8,7 +8,7 @@ namespace {
 
 Error usage(std::string message) { return {.code = ErrorCode::usage, .message = std::move(message)}; }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
 std::string join(const std::vector<std::string>& words) {
   std::string joined;
