@@ -11,6 +11,7 @@ import types
 
 sys.setdlopenflags(os.RTLD_LAZY)
 os.environ["HF_HUB_OFFLINE"] = "1"  # weights come from the GGUF file alone
+os.environ["TQDM_DISABLE"] = "1"
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch  # noqa: E402

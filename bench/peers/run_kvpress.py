@@ -27,6 +27,15 @@ import sys
 import time
 from pathlib import Path
 
+from cpu_torch import torch, transformers  # first: see there
+
+import numpy as np
+
+import presses
+import reader
+import run_folder
+import scoring
+
 ENGINE = "kvpress 0.5.5"
 MAX_NLL_DIFFERENCE = 0.015  # relative; our products see activations quantised to 8 bits, theirs do not
 MAX_FULL_KLD = 0.02  # nats; 3e-3 is expected, and a wrong weight or rotation gives more than 1
@@ -64,7 +73,6 @@ def sha256_of(path):
 
 def open_run(arguments):
     """Config, rows and samples of the run, and the model's path."""
-    import run_folder
     folder = Path(arguments.run)
     for name in ("config.json", "predictions.csv", "samples.jsonl"):
         if not (folder / name).is_file():
@@ -94,8 +102,8 @@ def rows_to_keep(rows):
 
 
 class Runner:
-    def __init__(self, reader, vocabulary, config, names, logits_folder):
-        self.reader, self.vocabulary, self.config = reader, vocabulary, config
+    def __init__(self, model, vocabulary, config, names, logits_folder):
+        self.reader, self.vocabulary, self.config = model, vocabulary, config
         self.names, self.logits_folder = names, logits_folder
         self.rows = []
         self.full_klds = []  # of our full cache's rows to theirs, a window
@@ -103,8 +111,6 @@ class Runner:
 
     # ---- one cell ----------------------------------------------------------------------------------------------------
     def press(self, name, n_kept, sample):
-        import presses
-        from cpu_torch import torch
         torch.manual_seed(self.config["seed"] * 1000003 + sample["seed"])  # RandomPress draws from it
         return presses.make(name, n_kept, sample["n_prompt"])
 
@@ -124,18 +130,11 @@ class Runner:
     def full_bytes(self, held):
         return held.n_full_rows * 2 * self.reader.config.head_dim * 4
 
-    def scored(self, prompt, sample, full_rows, held):
-        """The continuation's rows: the prompt's last logits, then those behind each token but the last."""
-        from cpu_torch import torch
-        fed = self.reader.score(held, sample["continuation"][:-1])
-        rows = torch.cat([prompt.logits.unsqueeze(0), fed])
-        if full_rows is None:
-            return rows, {}
-        import scoring
-        return rows, scoring.compare_rows(full_rows, rows, sample["continuation"])
+    def continuation_rows(self, prompt, sample, held):
+        """f32 [n, vocabulary]: the prompt's last logits, then those behind each token but the last."""
+        return torch.cat([prompt.logits.unsqueeze(0), self.reader.score(held, sample["continuation"][:-1])])
 
     def answered(self, prompt, sample, question, held):
-        import scoring
         asked = [] if self.config["question_aware"] else question["tokens"]
         stops = question.get("stop_at_newline", False)
 
@@ -159,18 +158,19 @@ class Runner:
             tokens += question["tokens"]
         sample = sample | {"n_prompt": len(tokens)}
         prompt = self.reader.read(tokens)
-        full_rows = None
+        full = None
         if question is None:
-            full_rows, _ = self.scored(prompt, sample, None, self.reader.pressed(prompt, None))
+            full_rows = self.continuation_rows(prompt, sample, self.reader.pressed(prompt, None))
             self.compare_with_ours(sample, full_rows)
-        self.run_cell(prompt, sample, index, question, full_rows, "none", "100%", None)
+            full = scoring.Divergence(full_rows, sample["continuation"])
+        self.run_cell(prompt, sample, index, question, full, "none", "100%", None)
         for name in self.names:
             for budget, n_kept in budgets.items():
-                self.run_cell(prompt, sample, index, question, full_rows, name, budget, n_kept)
+                self.run_cell(prompt, sample, index, question, full, name, budget, n_kept)
         if self.n_equal == 0:
             self.check_direct(prompt, sample, tokens, min(budgets.values()))
 
-    def run_cell(self, prompt, sample, index, question, full_rows, name, budget, n_kept):
+    def run_cell(self, prompt, sample, index, question, full, name, budget, n_kept):
         press = None if n_kept is None else self.press(name, n_kept, sample)
         try:
             held = self.reader.pressed(prompt, press)
@@ -181,13 +181,14 @@ class Runner:
         row = self.row(sample, index, name, budget, held)
         started = time.perf_counter()
         if question is None:
-            row |= self.scored(prompt, sample, full_rows, held)[1]
-            row["n_generated"] = len(sample["continuation"])
+            rows = self.continuation_rows(prompt, sample, held)
+            row |= {"decode_s": time.perf_counter() - started, "n_generated": len(sample["continuation"])}
+            row |= full.to(rows)
         else:
             row |= self.answered(prompt, sample, question, held)
-        from reader import cache_bytes
-        row |= {"decode_s": time.perf_counter() - started, "prefill_s": prompt.seconds,
-                "kv_peak_bytes": max(row["kv_peak_bytes"], cache_bytes(held.cache))}
+            row["decode_s"] = time.perf_counter() - started
+        row |= {"prefill_s": prompt.seconds,
+                "kv_peak_bytes": max(row["kv_peak_bytes"], reader.cache_bytes(held.cache))}
         self.rows.append(row)
 
     # ---- checks ------------------------------------------------------------------------------------------------------
@@ -205,16 +206,13 @@ class Runner:
     def compare_with_ours(self, sample, full_rows):
         if not self.logits_folder:
             return
-        import numpy as np
-        import scoring
-        from cpu_torch import torch
         name = "".join(c if c.isascii() and (c.isalnum() or c in ".-_") else "_"
                        for c in f"{sample['task']}|{sample['sample']}|full")
         path = Path(self.logits_folder) / f"{name}.npy"
         if not path.is_file():
             raise Failure(2, f"no {path} (kedge eval --save-logits writes it)")
         ours = torch.from_numpy(np.load(path))
-        self.full_klds.append(scoring.compare_rows(ours, full_rows, sample["continuation"])["kld_mean"])
+        self.full_klds.append(scoring.Divergence(ours, sample["continuation"]).to(full_rows)["kld_mean"])
 
     def verify(self, our_rows):
         """The checks of the finished run. Returns what config.json says of them."""
@@ -247,10 +245,6 @@ def cpu_name():
 
 
 def write(arguments, config, runner, found, seconds):
-    import numpy
-    import presses
-    import run_folder
-    from cpu_torch import torch, transformers
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
     policies = [{"name": "kvpress:none", "text": "full cache"}]
@@ -259,7 +253,7 @@ def write(arguments, config, runner, found, seconds):
     run_folder.write_json(out / "config.json", config)
     run_folder.write_json(out / "environment.json", {
         "cpu": cpu_name(), "threads": torch.get_num_threads(), "engine": ENGINE, "torch": torch.__version__,
-        "transformers": transformers.__version__, "numpy": numpy.__version__, "python": platform.python_version(),
+        "transformers": transformers.__version__, "numpy": np.__version__, "python": platform.python_version(),
         "attention": "sdpa", "weights": "dequantised to f32", "kv": "f32",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")})
     run_folder.write_rows(out, runner.rows)
@@ -274,16 +268,13 @@ def write(arguments, config, runner, found, seconds):
 
 def run(arguments):
     config, our_rows, samples, model = open_run(arguments)
-    import presses
-    import scoring
-    from reader import Reader
     names = [name for name in arguments.presses.split(",") if name] or list(presses.PRESSES)
     for name in names:
         if name not in presses.PRESSES:
             raise Failure(2, f"--presses: no press '{name}'; there are: {', '.join(presses.PRESSES)}")
     started = time.perf_counter()
     kept = rows_to_keep(our_rows)
-    runner = Runner(Reader(model, arguments.threads), scoring.Vocabulary(model), config, names, arguments.logits)
+    runner = Runner(reader.Reader(model, arguments.threads), scoring.Vocabulary(model), config, names, arguments.logits)
     note(f"model read in {time.perf_counter() - started:.0f} s")
     for i, sample in enumerate(samples):
         for index, question in enumerate(sample["questions"] or [None]):

@@ -8,23 +8,23 @@ from cpu_torch import torch
 import numpy as np
 
 
-def compare_rows(full, rows, tokens):
-    """Full cache's logits against others of the same places, both [n, vocabulary], and the tokens that came, [n].
+class Divergence:
+    """How far logit rows are from the full cache's, [n, vocabulary], given the tokens that came, [n]. In f64 throughout."""
 
-    In f64 throughout. kld is sum p (log p - log q) with p the full cache's, nats; exactly 0 for equal rows.
-    """
-    log_p = torch.log_softmax(full.double(), -1)
-    log_q = torch.log_softmax(rows.double(), -1)
-    kld = (log_p.exp() * (log_p - log_q)).sum(-1).numpy()
-    at = torch.arange(len(tokens)), torch.tensor(tokens)
-    return {
-        "nll": float(-log_q[at].mean()),
-        "full_nll": float(-log_p[at].mean()),
-        "kld_mean": float(kld.mean()),
-        "kld_p99": float(np.quantile(kld, 0.99)),
-        "kld_max": float(kld.max()),
-        "same_top": float((full.argmax(-1) == rows.argmax(-1)).double().mean()),
-    }
+    def __init__(self, full, tokens):
+        self.log_p = torch.log_softmax(full.double(), -1)
+        self.p = self.log_p.exp()
+        self.top = full.argmax(-1)
+        self.at = torch.arange(len(tokens)), torch.tensor(tokens)
+        self.full_nll = float(-self.log_p[self.at].mean())
+
+    def to(self, rows):
+        """kld: sum p (log p - log q) with p the full cache's, nats; exactly 0 for equal rows."""
+        log_q = torch.log_softmax(rows.double(), -1)
+        kld = (self.p * (self.log_p - log_q)).sum(-1).numpy()
+        return {"nll": float(-log_q[self.at].mean()), "full_nll": self.full_nll,
+                "kld_mean": float(kld.mean()), "kld_p99": float(np.quantile(kld, 0.99)), "kld_max": float(kld.max()),
+                "same_top": float((self.top == rows.argmax(-1)).double().mean())}
 
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
@@ -113,6 +113,13 @@ def answer_end(text):
 
 
 # ---- tokens ----------------------------------------------------------------------------------------------------------
+def byte_alphabet():
+    """GPT-2's: printable bytes stand for themselves, the others for the code points from 256 on, in order."""
+    plain = [b for b in range(256) if unicodedata.category(chr(b))[0] not in "ZC" and b != 0xAD]
+    others = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
 class Vocabulary:
     """Token ids to text, straight from the GGUF file's vocabulary."""
 
@@ -125,10 +132,7 @@ class Vocabulary:
                 if k in fields}
         names = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>"}
         self.ends = ends | {i for i, token in enumerate(self.tokens) if token in names}
-        # GPT-2's alphabet: printable bytes stand for themselves, the others for code points from 256 on, in order
-        plain = [b for b in range(256) if unicodedata.category(chr(b))[0] not in "ZC" and b != 0xAD]
-        others = [b for b in range(256) if b not in plain]
-        self.byte_of = {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+        self.byte_of = byte_alphabet()
 
     def text(self, ids):
         joined = "".join(self.tokens[i] for i in ids)
