@@ -54,8 +54,9 @@ def pair_lines(ours, theirs):
             if name == policy and (press, budget) in theirs:
                 n, mean, error = difference(cell, theirs[press, budget])
                 verdict = "yes" if within(mean, error) else "**no**"
-                yield (f"| `{policy}` - `{press}` | {budget} | {n} | {run_folder.mean(list(cell.values())):.4f} | "
-                       f"{run_folder.mean(list(theirs[press, budget].values())):.4f} | {mean:+.4f} | {error:.4f} | {verdict} |")
+                means = [run_folder.mean(list(c.values())) for c in (cell, theirs[press, budget])]
+                yield (f"| `{policy}` - `{press}` | {budget} | {n} | {means[0]:.4f} | {means[1]:.4f} | {mean:+.4f} | "
+                       f"{error:.4f} | {verdict} |")
 
 
 def against_lines(ours, theirs):
@@ -76,14 +77,15 @@ def group_lines(metrics):
                        else (group["score"], group["score_se"]))
         top = "" if group["same_top"] is None else f"{100 * group['same_top']:.1f} %"
         nll = "" if group["ppl"] is None else f"{group['ppl']:.3f}"
-        yield (f"| `{group['policy']}` | {group['budget']} | {group['n']} | {mean:.4f} +- {error:.4f} | {top} | {nll} | "
-               f"{100 * group['keep']:.1f} % | {group['kv_live_bytes'] / 2**20:.2f} |")
+        yield (f"| `{group['policy']}` | {group['budget']} | {group['n']} | {mean:.4f} +- {error:.4f} | {top} | "
+               f"{nll} | {100 * group['keep']:.1f} % | {group['kv_live_bytes'] / 2**20:.2f} |")
 
 
 def table(ours_folder, theirs_folder):
     ours, theirs = (by_cell(run_folder.read_rows(f)) for f in (ours_folder, theirs_folder))
     config = run_folder.read_json(Path(theirs_folder) / "config.json")
-    yield f"{config['engine']}, {', '.join(config['tasks'])}, lengths {config['lengths']}, seed {config['seed']}. KLD in nats a token."
+    yield (f"{config['engine']}, {', '.join(config['tasks'])}, lengths {config['lengths']}, seed {config['seed']}. "
+           "KLD in nats a token.")
     yield "\n## The same method on both sides\n"
     yield "Mean KLD to each side's own full cache; the difference is paired by window.\n"
     yield "| pair | budget | windows | ours | theirs | difference | its s.e. | within 2 s.e. |"

@@ -2,7 +2,8 @@
 
 A press works after the attention of a layer: what it drops changes nothing of the prompt's own computation. So a prompt
 is read once, each layer's hidden states are kept, and every press gets its own copy of the full cache, through its own
-forward_hook(). `pressed_directly()` does it in kvpress's own way instead; the caches must be equal (run_kvpress.py checks).
+forward_hook(). `pressed_directly()` does it in kvpress's own way instead, and the caches must be equal (run_kvpress.py
+checks).
 """
 import time
 from dataclasses import dataclass, field
@@ -41,7 +42,8 @@ class Reader:
         path = Path(gguf)
         # sdpa: presses that want attention weights compute the window's themselves, and adakv refuses eager attention
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True)
+            str(path.parent), gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa",
+            local_files_only=True)
         self.model.eval()
         self.config = self.model.config
         self.attentions = [layer.self_attn for layer in self.model.model.layers]
@@ -129,7 +131,7 @@ class Reader:
 
     @torch.inference_mode()
     def generate(self, held, logits, asked, n_most, is_end):
-        """Greedy tokens behind a prompt and the tokens `asked`. `is_end(tokens)` says when to stop; Uses the cache up."""
+        """Greedy tokens behind a prompt and the tokens `asked`, until is_end(answer, next token). Uses the cache up."""
         self._set_masks(held.masks)
         position, answer = held.n_tokens, []
         if asked:

@@ -75,7 +75,7 @@ def perplexity(rows, field):
 
 
 def group(key, cells, full, seed):
-    """One entry of metrics.json. `cells`: rows of one sample each; `full`: (task, sample) -> score of the full cache."""
+    """One entry of metrics.json. cells: rows of one sample each; full: (task, sample) -> score of the full cache."""
     rows = [row for cell in cells for row in cell]
     scores, differences, divergences = [], [], []
     for cell in cells:

@@ -4,8 +4,8 @@
     kedge eval kld ... --export-samples --out RUN
     run_kvpress.py RUN -o OUT [--logits DIR] [--presses NAME,...] [--samples N]
 
-Same GGUF file (dequantised by transformers, f32), same token ids, and the same number of rows kept: for every sample and
-budget what RUN held after its evictions. A context is read once and pressed by each press (reader.py). Before it
+Same GGUF file (dequantised by transformers, f32), same token ids, and the same number of rows kept: for every sample
+and budget what RUN held after its evictions. A context is read once and pressed by each press (reader.py). Before it
 writes anything it has checked that
 
   - a cache from which nothing was dropped gives, through the same path, a divergence of exactly 0;
@@ -230,9 +230,9 @@ class Runner:
             found["kld_of_our_full_rows"] = sum(self.full_klds) / len(self.full_klds)
         note("full cache against ours: " + ", ".join(f"{k} {v:.5g}" for k, v in found.items()))
         if abs(found.get("relative_difference", 0)) > MAX_NLL_DIFFERENCE:
-            raise Failure(1, f"the full caches disagree by more than {MAX_NLL_DIFFERENCE:.1%}: is the GGUF file read rightly?")
+            raise Failure(1, f"the full caches' mean nll differs by more than {MAX_NLL_DIFFERENCE:.1%}: wrong weights?")
         if found.get("kld_of_our_full_rows", 0) > MAX_FULL_KLD:
-            raise Failure(1, f"the full caches' rows diverge by more than {MAX_FULL_KLD} nats: is the GGUF file read rightly?")
+            raise Failure(1, f"the full caches' rows diverge by more than {MAX_FULL_KLD} nats: wrong weights?")
         return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Divergence:
-    """How far logit rows are from the full cache's, [n, vocabulary], given the tokens that came, [n]. In f64 throughout."""
+    """How far logit rows are from the full cache's, [n, vocabulary], given the tokens that came, [n]. All in f64."""
 
     def __init__(self, full, tokens):
         self.log_p = torch.log_softmax(full.double(), -1)

@@ -58,7 +58,8 @@ class Presses(unittest.TestCase):
 
     def test_text_names_the_options(self):
         self.assertEqual(presses.text("snapkv"), "SnapKVPress:window_size=32,kernel_size=5")
-        self.assertEqual(presses.text("adakv"), "AdaKVPress(SnapKVPress:window_size=32,kernel_size=5):alpha_safeguard=0.2")
+        self.assertEqual(presses.text("adakv"),
+                         "AdaKVPress(SnapKVPress:window_size=32,kernel_size=5):alpha_safeguard=0.2")
 
 
 class Statistics(unittest.TestCase):
@@ -83,8 +84,9 @@ class Statistics(unittest.TestCase):
             for made, written in zip(groups, metrics["groups"]):
                 self.assertEqual(made.keys() & written.keys(), written.keys(), path)
                 for name, value in written.items():
-                    same = math.isclose(made[name], value, rel_tol=1e-9) if isinstance(value, float) else made[name] == value
-                    self.assertTrue(same, f"{path.parent}: {name} of {written['policy']}: {made[name]} against {value}")
+                    got = made[name]
+                    same = math.isclose(got, value, rel_tol=1e-9) if isinstance(value, float) else got == value
+                    self.assertTrue(same, f"{path.parent}: {name} of {written['policy']}: {got} against {value}")
 
 
 if __name__ == "__main__":
