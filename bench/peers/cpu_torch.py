@@ -12,6 +12,7 @@ import types
 sys.setdlopenflags(os.RTLD_LAZY)
 os.environ["HF_HUB_OFFLINE"] = "1"  # weights come from the GGUF file alone
 os.environ["TQDM_DISABLE"] = "1"
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin at barriers slow a shared machine down
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch  # noqa: E402
