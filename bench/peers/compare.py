@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""compare.py OURS THEIRS: a run of ours beside kvpress's on the same windows, as Markdown on stdout."""
+"""compare.py OURS OURS_F32 THEIRS: runs of ours beside kvpress's on the same windows, as Markdown on stdout.
+
+OURS_F32: ours from the same weights dequantised (dequantise.py), as kvpress's side has them.
+"""
 import json
 import math
 import sys
@@ -54,9 +57,11 @@ def pair_lines(ours, theirs):
             if name == policy and (press, budget) in theirs:
                 n, mean, error = difference(cell, theirs[press, budget])
                 verdict = "yes" if within(mean, error) else "**no**"
-                means = [run_folder.mean(list(c.values())) for c in (cell, theirs[press, budget])]
-                yield (f"| `{policy}` - `{press}` | {budget} | {n} | {means[0]:.4f} | {means[1]:.4f} | {mean:+.4f} | "
-                       f"{error:.4f} | {verdict} |")
+                values, others = list(cell.values()), list(theirs[press, budget].values())
+                alone = standard_error(values)
+                yield (f"| `{policy}` - `{press}` | {budget} | {n} | {run_folder.mean(values):.5f} | "
+                       f"{run_folder.mean(others):.5f} | {mean:+.5f} | {alone:.4f} | "
+                       f"{'yes' if within(mean, alone) else '**no**'} | {error:.5f} | {verdict} |")
 
 
 def against_lines(ours, theirs):
@@ -81,16 +86,22 @@ def group_lines(metrics):
                f"{nll} | {100 * group['keep']:.1f} % | {group['kv_live_bytes'] / 2**20:.2f} |")
 
 
-def table(ours_folder, theirs_folder):
-    ours, theirs = (by_cell(run_folder.read_rows(f)) for f in (ours_folder, theirs_folder))
+def pair_table(ours, theirs):
+    yield "| pair | budget | windows | ours | theirs | difference | s.e. of ours | within 2 | paired s.e. | within 2 |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield from pair_lines(ours, theirs)
+
+
+def table(ours_folder, f32_folder, theirs_folder):
+    ours, f32, theirs = (by_cell(run_folder.read_rows(f)) for f in (ours_folder, f32_folder, theirs_folder))
     config = run_folder.read_json(Path(theirs_folder) / "config.json")
     yield (f"{config['engine']}, {', '.join(config['tasks'])}, lengths {config['lengths']}, seed {config['seed']}. "
            "KLD in nats a token.")
     yield "\n## The same method on both sides\n"
-    yield "Mean KLD to each side's own full cache; the difference is paired by window.\n"
-    yield "| pair | budget | windows | ours | theirs | difference | its s.e. | within 2 s.e. |"
-    yield "|---|---|---|---|---|---|---|---|"
-    yield from pair_lines(ours, theirs)
+    yield "Mean KLD to each side's own full cache. `s.e. of ours`: over windows; `paired`: of the differences.\n"
+    yield from pair_table(ours, theirs)
+    yield "\n## The same, ours with f32 weights\n"
+    yield from pair_table(f32, theirs)
     yield "\n## Everything\n"
     yield "`KV MiB` is held after the eviction: f16 and per-row data of ours, f32 tensors of kvpress.\n"
     yield "| policy | budget | n | KLD | same top | PPL | kept | KV MiB |"
@@ -107,7 +118,7 @@ def table(ours_folder, theirs_folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         print(__doc__, file=sys.stderr)
         sys.exit(2)
     print("\n".join(table(*sys.argv[1:])))

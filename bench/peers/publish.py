@@ -10,7 +10,7 @@ FILES = ("config.json", "environment.json", "metrics.json", "predictions.csv", "
 
 
 def publish(folder, destination):
-    for side in ("ours", "kvpress"):
+    for side in ("ours", "ours-f32", "kvpress"):
         target = destination / side
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
