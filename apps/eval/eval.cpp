@@ -291,6 +291,12 @@ Result<std::string> evaluate(const Settings& settings) {
   if (!folder)
     return folder.error();
   cli::note("run folder " + path + (*folder)->state_text());
+  if (!settings.save_logits.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(settings.save_logits, error);
+    if (error)
+      return usage("--save-logits: cannot make the folder " + settings.save_logits + ": " + error.message());
+  }
   if (Status status = (*folder)->write("environment.json", to_pretty(environment_json(opened.model->info()))); !status)
     return status.error();
   if (settings.export_samples) {
