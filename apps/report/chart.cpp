@@ -11,6 +11,7 @@ namespace {
 constexpr double kLegendRow = 20;
 constexpr double kLegendSample = 26;
 constexpr double kLegendText = 12;
+constexpr double kTitleSpace = 50;  // from the y axis to its title
 constexpr int kShapes = 8;
 
 std::string attribute(const char* name, double value) {
@@ -34,7 +35,8 @@ const char* shape(const Style& style) {
       "M-5.5 -2.5H5.5V2.5H-5.5Z",
       "M0 -5L4.8 -1.5L3 4H-3L-4.8 -1.5Z",
   };
-  return style.colour < 0 ? "M-5 -1.2H5V1.2H-5Z" : shapes[style.colour % kShapes];
+  return style.colour < 0 ? "M0 -7L1.6 -2.3H6.6L2.6 0.8L4.1 5.6L0 2.7L-4.1 5.6L-2.6 0.8L-6.6 -2.3H-1.6Z"
+                          : shapes[style.colour % kShapes];
 }
 
 }  // namespace
@@ -134,9 +136,10 @@ void draw_frame(Svg& svg, const Frame& frame) {
   svg.line({x.from, y.from}, {x.to, y.from}, "class=\"axis\"");
   svg.line({x.from, y.from}, {x.from, y.to}, "class=\"axis\"");
   svg.text({(x.from + x.to) / 2, y.from + 38}, frame.x_title, "class=\"small\" text-anchor=\"middle\"");
-  const std::string turned =
-      "class=\"small\" text-anchor=\"middle\" transform=\"rotate(-90 14 " + coordinate((y.from + y.to) / 2) + ")\"";
-  svg.text({14, (y.from + y.to) / 2}, frame.y_title, turned);
+  const std::string title_x = coordinate(x.from - kTitleSpace);
+  const std::string turned = "class=\"small\" text-anchor=\"middle\" transform=\"rotate(-90 " + title_x + " " +
+                             coordinate((y.from + y.to) / 2) + ")\"";
+  svg.text({x.from - kTitleSpace, (y.from + y.to) / 2}, frame.y_title, turned);
 }
 
 std::string standalone(const std::string& svg, std::string_view css) {

@@ -62,13 +62,13 @@ std::string score_finding(const Comparison& comparison, const Setting& setting, 
 
 std::string kld_finding(const Comparison& comparison, const Setting& setting, const Extremes& ends) {
   std::string out = "At a budget of " + setting.budget + " " + ends.best->label +
-                    " stays nearest to the full cache (KLD " + plain(*ends.best_group->kld_mean);
+                    " stays nearest to the full cache (KLD " + significant(*ends.best_group->kld_mean);
   const auto& floor = comparison.runs()[ends.best->run].noise_floor;
   if (floor && floor->kld_mean > 0)
     out += ", " + real(*ends.best_group->kld_mean / floor->kld_mean, 1) + " times the noise floor";
   out += ")";
   if (ends.worst != ends.best)
-    out += ", " + ends.worst->label + " is furthest (" + plain(*ends.worst_group->kld_mean) + ")";
+    out += ", " + ends.worst->label + " is furthest (" + significant(*ends.worst_group->kld_mean) + ")";
   return out + ".";
 }
 

@@ -84,8 +84,7 @@ void draw_cell(Svg& svg, const Box& box, const Cell& cell, const std::string& la
   svg.tooltip(label + ": " + length_text(cell.length) + ", depth " + percent(cell.depth) + ", score " +
               percent(score, 1) + " of " + std::to_string(cell.group->n));
   svg.rect(box, "class=\"cell\" fill=\"" + hex(colour) + "\"");
-  svg.text({middle, base}, real(100 * score, 0),
-           "class=\"small\" text-anchor=\"middle\" fill=\"" + ink_on(colour) + "\"");
+  svg.text({middle, base}, real(100 * score, 0), "class=\"small " + ink_on(colour) + "\" text-anchor=\"middle\"");
   svg.close();
 }
 

@@ -102,6 +102,8 @@ std::string real(double value, int decimals) { return printed("%.*f", decimals, 
 
 std::string plain(double value) { return printed("%.*g", 6, value); }
 
+std::string significant(double value) { return printed("%.*g", 3, value); }
+
 std::string coordinate(double value) {
   const double rounded = std::round(value * 10) / 10;
   return printed("%.*g", 6, rounded == 0 ? 0 : rounded);
@@ -123,6 +125,8 @@ std::string bytes(double value) {
 std::string seconds(double value) {
   if (value != 0 && std::fabs(value) < 0.1)
     return real(1000 * value, std::fabs(value) < 0.01 ? 1 : 0) + "\u00a0ms";
+  if (value == 0)
+    return "0\u00a0s";
   return real(value, value < 10 ? 2 : (value < 100 ? 1 : 0)) + "\u00a0s";
 }
 

@@ -20,6 +20,7 @@ std::string slug(std::string_view text);
 
 std::string real(double value, int decimals);                   // "0.50"
 std::string plain(double value);                                // "0.5", "1024", up to 6 digits
+std::string significant(double value);                          // three digits: "0.0133"
 std::string coordinate(double value);                           // up to one decimal
 std::string percent(double share, int decimals = 0);            // 0.934 -> "93 %"
 std::string bytes(double value);                                // "6.1 MiB", three digits

@@ -48,6 +48,8 @@ TEST(Format, Numbers) {
   EXPECT_EQ(coordinate(-0.01), "0");
   EXPECT_EQ(coordinate(12.345), "12.3");
   EXPECT_EQ(plain(0.25), "0.25");
+  EXPECT_EQ(significant(0.01325), "0.0132");
+  EXPECT_EQ(seconds(0), "0\u00a0s");
 }
 
 TEST(Listed, Words) {

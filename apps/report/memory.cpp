@@ -10,8 +10,7 @@ namespace kedge::report {
 namespace {
 
 constexpr double kMiB = 1024 * 1024;
-constexpr Span kAcross = {.from = 64, .to = kFigureWidth - 14};
-constexpr double kHeight = 250;
+constexpr double kLeft = 62, kPanel = 346, kTitle = 26, kHeight = 150, kBelow = 58;
 
 bool has_memory(const Trace& trace) { return trace.memory.size() > 1; }
 
@@ -56,93 +55,150 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
 struct Lines {
   Number full, budget;  // bytes
   double prompt = 0;    // tokens
-  double most_tokens = 1, most_bytes = 1;
+  double most_tokens = 1;
+  double top = 1;  // bytes at the upper end of the axis
 };
 
 Lines lines_of(const std::vector<TraceOf>& traces, const std::string& budget) {
   Lines out;
+  double peak = 0;
   for (const TraceOf& one : traces) {
     if (!out.full || (one.trace->kv_full_bytes && *one.trace->kv_full_bytes > *out.full))
       out.full = one.trace->kv_full_bytes;
     out.prompt = std::max(out.prompt, one.trace->n_context.value_or(0));
     for (const MemoryPoint& point : one.trace->memory) {
       out.most_tokens = std::max(out.most_tokens, point.tokens);
-      out.most_bytes = std::max(out.most_bytes, point.live_bytes);
+      if (!one.series->is_full())
+        peak = std::max(peak, point.live_bytes);
     }
   }
-  out.most_bytes = std::max(out.most_bytes, out.full.value_or(0));
   out.budget = budget_bytes(budget, out.full);
+  peak = std::max(peak, out.budget.value_or(0));
+  // A small budget is not squashed under a full cache many times as large: that one leaves through the top.
+  out.top = 1.15 * std::clamp(out.full.value_or(0), peak, std::max(2.5 * peak, 1.0));
   return out;
 }
 
-int64_t draw_trace(Svg& svg, const Frame& frame, const TraceOf& one) {
-  std::vector<Point> points;
+// The part of a line below the value `top`; its last piece ends there.
+std::vector<Point> clipped(const Frame& frame, const Trace& trace) {
+  const double top = frame.y.domain().to;
+  std::vector<Point> out;
+  for (size_t i = 0; i < trace.memory.size(); ++i) {
+    const double tokens = trace.memory[i].tokens, mib = trace.memory[i].live_bytes / kMiB;
+    if (mib <= top) {
+      out.push_back({frame.x(tokens), frame.y(mib)});
+      continue;
+    }
+    if (i > 0) {
+      const MemoryPoint& before = trace.memory[i - 1];
+      const double share = (top - before.live_bytes / kMiB) / (mib - before.live_bytes / kMiB);
+      out.push_back({frame.x(before.tokens + share * (tokens - before.tokens)), frame.y(top)});
+    }
+    break;
+  }
+  return out;
+}
+
+struct Counts {
+  double peak = 0;
+  int64_t n_evictions = 0;
+};
+
+Counts draw_trace(Svg& svg, const Frame& frame, const TraceOf& one) {
+  Counts counts;
   std::vector<Point> evictions;
   double rows = 0;
-  int64_t n_evictions = 0;
   for (const MemoryPoint& point : one.trace->memory) {
-    points.push_back({frame.x(point.tokens), frame.y(point.live_bytes / kMiB)});
+    const Point at = {frame.x(point.tokens), frame.y(point.live_bytes / kMiB)};
+    counts.peak = std::max(counts.peak, point.live_bytes);
     if (point.evicted_rows > rows) {
-      ++n_evictions;
-      if (evictions.empty() || points.back().x - evictions.back().x >= 8)
-        evictions.push_back(points.back());
+      ++counts.n_evictions;
+      if (evictions.empty() || at.x - evictions.back().x >= 9)
+        evictions.push_back(at);
     }
     rows = point.evicted_rows;
   }
-  svg.polyline(thinned(points), one.series->style);
+  svg.polyline(thinned(clipped(frame, *one.trace)), one.series->style);
   for (const Point& at : evictions)
     svg.marker(at, one.series->style);
-  if (one.series->is_full() && !points.empty())
-    svg.marker(points.back(), one.series->style);
-  return n_evictions;
+  return counts;
 }
 
 void draw_limit(Svg& svg, const Frame& frame, double value, const std::string& label) {
+  const Span& across = frame.x.range();
   const double y = frame.y(value / kMiB);
-  svg.line({kAcross.from, y}, {kAcross.to, y}, "class=\"limit\"");
-  svg.text({kAcross.from + 8, y - 5}, label, "class=\"small halo\"");
+  svg.line({across.from, y}, {across.to, y}, "class=\"limit\"");
+  svg.text({across.to - 4, y - 5}, label, "class=\"small halo\" text-anchor=\"end\"");
 }
 
-Figure figure_of(const Setting& setting, const std::vector<TraceOf>& traces) {
-  const Lines lines = lines_of(traces, setting.budget);
-  Svg svg;
-  std::vector<Svg::Entry> entries;
-  for (const TraceOf& one : traces)
-    entries.push_back({.label = one.series->label, .style = one.series->style});
-  const double top = svg.legend(entries, 0) + 14, bottom = top + kHeight;
-  Frame frame{.x = Scale({.from = 0, .to = lines.most_tokens}, kAcross, false),
-              .y = Scale({.from = 0, .to = lines.most_bytes / kMiB * 1.1}, {.from = bottom, .to = top}, false),
-              .x_title = "tokens read and generated",
-              .y_title = "KV memory, MiB",
-              .x_labels = {},
-              .y_labels = {},
-              .x_ticks = {},
-              .y_ticks = {}};
-  frame.x_ticks = frame.x.ticks(8);
-  frame.y_ticks = frame.y.ticks(5);
+void draw_limits(Svg& svg, const Frame& frame, const Lines& lines) {
+  const Span &across = frame.x.range(), &up = frame.y.range();
+  if (lines.prompt > 0 && lines.prompt < lines.most_tokens) {
+    const double x = frame.x(lines.prompt);
+    svg.line({x, up.from}, {x, up.to}, "class=\"guide\"");
+  }
+  if (lines.full && *lines.full > lines.top)
+    svg.text({across.to - 4, up.to + 10}, "full cache " + bytes(*lines.full) + " \u2191",
+             "class=\"small halo\" text-anchor=\"end\"");
+  else if (lines.full)
+    draw_limit(svg, frame, *lines.full, "full cache " + bytes(*lines.full));
+  if (lines.budget && (!lines.full || *lines.budget < 0.85 * *lines.full))
+    draw_limit(svg, frame, *lines.budget, "budget " + bytes(*lines.budget));
+}
+
+Frame frame_of(const Lines& lines, Point at) {
+  Frame frame{
+      .x = Scale({.from = 0, .to = lines.most_tokens}, {.from = at.x + kLeft, .to = at.x + kPanel}, false),
+      .y = Scale({.from = 0, .to = lines.top / kMiB}, {.from = at.y + kTitle + kHeight, .to = at.y + kTitle}, false),
+      .x_title = "tokens read and generated",
+      .y_title = at.x == 0 ? "KV memory, MiB" : "",
+      .x_labels = {},
+      .y_labels = {},
+      .x_ticks = {},
+      .y_ticks = {}};
+  frame.x_ticks = frame.x.ticks(5);
+  frame.y_ticks = frame.y.ticks(4);
   for (const double tick : frame.x_ticks)
     frame.x_labels.push_back(plain(tick));
   for (const double tick : frame.y_ticks)
     frame.y_labels.push_back(plain(tick));
-  draw_frame(svg, frame);
-  if (lines.prompt > 0 && lines.prompt < lines.most_tokens) {
-    const double x = frame.x(lines.prompt);
-    svg.line({x, bottom}, {x, top}, "class=\"guide\"");
-    svg.text({x - 6, bottom - 8}, "prompt", "class=\"small muted halo\" text-anchor=\"end\"");
+  return frame;
+}
+
+// A panel a policy: at one budget their lines would lie on each other. The full cache is in each.
+Figure figure_of(const Setting& setting, const std::vector<TraceOf>& traces) {
+  const Lines lines = lines_of(traces, setting.budget);
+  Svg svg;
+  double y = 0;
+  int64_t n_panels = 0;
+  for (const TraceOf& one : traces) {
+    if (one.series->is_full())
+      continue;
+    const double x = n_panels % 2 == 0 ? 0 : kFigureWidth - kPanel;
+    y = static_cast<double>(n_panels / 2) * (kTitle + kHeight + kBelow);
+    ++n_panels;
+    const Frame frame = frame_of(lines, {x, y});
+    draw_frame(svg, frame);
+    for (const TraceOf& other : traces) {
+      if (other.series->is_full() && other.series->run == one.series->run)
+        svg.path(outline(thinned(clipped(frame, *other.trace))), "class=\"line full thin\"");
+    }
+    const Counts counts = draw_trace(svg, frame, one);
+    draw_limits(svg, frame, lines);
+    const std::string label = shortened(one.series->label, 22);
+    svg.text({x + kLeft, y + 14}, label, "class=\"strong\"");
+    svg.text({x + kLeft + text_width(label, 16) + 10, y + 14},
+             "peak " + bytes(counts.peak) + ", " + std::to_string(counts.n_evictions) + " evictions",
+             "class=\"small muted\"");
   }
-  int64_t n_evictions = 0;
-  for (const TraceOf& one : traces)
-    n_evictions += draw_trace(svg, frame, one);
-  if (lines.full)
-    draw_limit(svg, frame, *lines.full, "full cache " + bytes(*lines.full));
-  if (lines.budget && (!lines.full || *lines.budget < 0.93 * *lines.full))
-    draw_limit(svg, frame, *lines.budget, "budget " + setting.budget + " = " + bytes(*lines.budget));
-  const std::string length = length_text(traces.front().trace->length);
-  return {.name = "memory-" + slug(setting.task) + "-" + slug(setting.budget),
-          .choice = setting.budget,
-          .svg = svg.finish(bottom + 46, "KV memory over time, " + setting.task + " at " + setting.budget),
-          .caption = "First sample of " + length + " at a budget of " + setting.budget + "; markers are evictions (" +
-                     std::to_string(n_evictions) + " in all, drawn where there is room)."};
+  return {
+      .name = "memory-" + slug(setting.task) + "-" + slug(setting.budget),
+      .choice = setting.budget,
+      .svg =
+          svg.finish(y + kTitle + kHeight + kBelow, "KV memory over time, " + setting.task + " at " + setting.budget),
+      .caption = "First sample of " + length_text(traces.front().trace->length) + " at a budget of " + setting.budget +
+                 ". Markers are evictions, drawn where there is room; the dotted upright is the end of "
+                 "the prompt, the thin line the full cache."};
 }
 
 std::string heading_of(const Setting& setting, const std::vector<TraceOf>& traces) {

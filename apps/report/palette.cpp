@@ -60,7 +60,7 @@ std::string hex(const Rgb& colour) {
 
 std::string ink_on(const Rgb& colour) {
   const double y = luminance(colour);  // contrast as WCAG 2 defines it
-  return 1.05 / (y + 0.05) >= (y + 0.05) / 0.05 ? "#ffffff" : "#000000";
+  return 1.05 / (y + 0.05) >= (y + 0.05) / 0.05 ? "white" : "black";
 }
 
 }  // namespace kedge::report

@@ -15,7 +15,7 @@ Rgb ramp(double share);
 
 double lightness(const Rgb& colour);  // CIE L*, 0..100
 std::string hex(const Rgb& colour);   // "#1b2a52"
-// Black or white, whichever is easier to read on it.
+// "black" or "white", whichever is easier to read on it: a class of page/figure.css.
 std::string ink_on(const Rgb& colour);
 
 }  // namespace kedge::report

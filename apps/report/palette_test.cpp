@@ -38,7 +38,7 @@ TEST(Palette, InkIsReadableEverywhere) {
   for (int i = 0; i <= 100; ++i) {
     const Rgb colour = ramp(i / 100.0);
     const double light = lightness(colour);
-    EXPECT_EQ(ink_on(colour), light < 49 ? "#ffffff" : "#000000") << light;
+    EXPECT_EQ(ink_on(colour), light < 49 ? "white" : "black") << light;
   }
 }
 

@@ -16,6 +16,7 @@ struct Dot {
   const Series* series = nullptr;
   const Group* group = nullptr;
   double mib = 0;
+  double aside = 0;  // pixels: bars of one budget stand side by side
   double value = 0, low = 0, high = 0;
 };
 
@@ -57,6 +58,15 @@ Plot plot_of(const Comparison& comparison, const std::string& task, Number lengt
       set_interval(dot, measure);
       plot.dots.push_back(dot);
     }
+  }
+  const auto first = std::min_element(plot.dots.begin(), plot.dots.end(),
+                                      [](const Dot& a, const Dot& b) { return a.series < b.series; });
+  const auto last = std::max_element(plot.dots.begin(), plot.dots.end(),
+                                     [](const Dot& a, const Dot& b) { return a.series < b.series; });
+  for (Dot& dot : plot.dots) {
+    const auto place = static_cast<double>(dot.series - first->series);
+    const auto width = static_cast<double>(last->series - first->series);
+    dot.aside = dot.series->is_full() ? 0 : (place - width / 2) * std::min(5.0, 30 / std::max(width, 1.0));
   }
   std::vector<CostValue> points;
   for (const Dot& dot : plot.dots)
@@ -109,7 +119,7 @@ void draw_budgets(Svg& svg, const Plot& plot, const Comparison& comparison, cons
 void draw_dots(Svg& svg, const Plot& plot, const Comparison& comparison, const Frame& frame) {
   std::vector<Point> front;
   for (const size_t i : plot.front)
-    front.push_back({frame.x(plot.dots[i].mib), frame.y(plot.dots[i].value)});
+    front.push_back({frame.x(plot.dots[i].mib) + plot.dots[i].aside, frame.y(plot.dots[i].value)});
   svg.path(outline(front), "class=\"front\"");
   for (const Series& series : comparison.series()) {
     std::vector<Dot> dots;
@@ -120,7 +130,7 @@ void draw_dots(Svg& svg, const Plot& plot, const Comparison& comparison, const F
     std::sort(dots.begin(), dots.end(), [](const Dot& a, const Dot& b) { return a.mib < b.mib; });
     std::vector<Point> line;
     for (const Dot& dot : dots)
-      line.push_back({frame.x(dot.mib), frame.y(dot.value)});
+      line.push_back({frame.x(dot.mib) + dot.aside, frame.y(dot.value)});
     if (line.size() > 1)
       svg.polyline(line, series.style);
     for (size_t i = 0; i < dots.size(); ++i) {
@@ -128,7 +138,7 @@ void draw_dots(Svg& svg, const Plot& plot, const Comparison& comparison, const F
       const bool score = plot.measure == Measure::score;
       svg.open("class=\"dot\"");
       svg.tooltip(series.label + " at " + dot.group->budget + ": " +
-                  (score ? percent(dot.value, 1) : "KLD " + plain(dot.value)) + " with " +
+                  (score ? percent(dot.value, 1) : "KLD " + significant(dot.value)) + " with " +
                   bytes(*dot.group->kv_live_bytes));
       svg.polyline({{line[i].x, frame.y(dot.low)}, {line[i].x, frame.y(dot.high)}},
                    {.colour = series.style.colour, .run = 0});
@@ -179,13 +189,14 @@ Figure figure_of(const Comparison& comparison, const Plot& plot) {
   if (plot.floor) {
     const double y = frame.y(*plot.floor);
     svg.line({kAcross.from, y}, {kAcross.to, y}, "class=\"limit\"");
-    svg.text({kAcross.to, y - 5}, "noise floor " + plain(*plot.floor), "class=\"small\" text-anchor=\"end\"");
+    svg.text({kAcross.to, y - 5}, "noise floor " + significant(*plot.floor), "class=\"small\" text-anchor=\"end\"");
   }
   draw_dots(svg, plot, comparison, frame);
   const std::string length = length_text(plot.length);
   const std::string kind = score ? "quality" : "kld";
   std::string caption =
-      "Bars are 95 % intervals; the wide pale line joins what no other point beats: " + front_text(plot) + ".";
+      "Bars are 95 % intervals, drawn side by side; the wide pale line joins what no other point beats: " +
+      front_text(plot) + ".";
   if (!score)
     caption += " Lower is nearer to the full cache, whose own divergence of 0 has no place on a log axis.";
   return {.name = kind + "-" + slug(plot.task) + "-" + slug(plot.length ? plain(*plot.length) : "all"),

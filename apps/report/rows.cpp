@@ -79,7 +79,7 @@ Figure figure_of(const Setting& setting, const std::vector<TraceOf>& traces) {
                   .height = heads * std::clamp(96 / heads, 4.0, 14.0)};
     const Extent extent = extent_of(trace);
     svg.text({kLeft, y + 16}, one.series->label, "class=\"strong\"");
-    svg.text({kLeft + text_width(one.series->label, 14) + 12, y + 16},
+    svg.text({kLeft + text_width(one.series->label, 16) + 12, y + 16},
              extent.least == extent.most
                  ? "every head " + real(extent.mean, 0) + " rows"
                  : real(extent.least, 0) + " to " + real(extent.most, 0) + " rows a head, mean " + real(extent.mean, 0),
@@ -122,12 +122,12 @@ std::string heading_of(const Setting& setting, const std::vector<TraceOf>& trace
   std::string out;
   if (uneven != nullptr) {
     const Extent e = extent_of(*uneven->trace);
-    const auto place = [](size_t layer, size_t head) {
-      return "layer " + std::to_string(layer) + ", head " + std::to_string(head);
+    const auto place = [](size_t layer, size_t head, double rows) {
+      return "layer " + std::to_string(layer) + ", head " + std::to_string(head) + " (" + real(rows, 0) + ")";
     };
-    out = "At a budget of " + setting.budget + " " + uneven->series->label + " gives " +
-          place(e.layer_of_most, e.head_of_most) + " " + real(e.most, 0) + " rows and " +
-          place(e.layer_of_least, e.head_of_least) + " " + real(e.least, 0);
+    out = "At a budget of " + setting.budget + " " + uneven->series->label + " gives most rows to " +
+          place(e.layer_of_most, e.head_of_most, e.most) + " and fewest to " +
+          place(e.layer_of_least, e.head_of_least, e.least);
   }
   if (!even.empty())
     out +=

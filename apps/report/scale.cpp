@@ -12,14 +12,14 @@ std::vector<double> linear_ticks(double lo, double hi, int count) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   double step = 10 * power;
   for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough * (1 - 1e-9)) {
+    if (factor * power >= 0.8 * rough) {
       step = factor * power;
       break;
     }
   }
   std::vector<double> out;
   for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k)
-    out.push_back(k * step);
+    out.push_back(k * step + 0.0);  // no -0
   return out;
 }
 

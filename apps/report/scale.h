@@ -6,7 +6,7 @@
 
 namespace kedge::report {
 
-// 3 to about `count` round values (1, 2 or 5 times a power of ten apart) within lo..hi.
+// about `count` round values (1, 2 or 5 times a power of ten apart) within lo..hi.
 std::vector<double> linear_ticks(double lo, double hi, int count);
 
 // 1, 2, 5 times powers of ten within lo..hi; only the powers of ten where they alone are `count` or more. lo > 0.

@@ -47,7 +47,7 @@ std::string floor_text(const Run& run) {
   if (!run.noise_floor)
     return "";
   const NoiseFloor& floor = *run.noise_floor;
-  std::string out = "KLD " + plain(floor.kld_mean);
+  std::string out = "KLD " + significant(floor.kld_mean);
   if (floor.same_top)
     out += ", same top " + percent(*floor.same_top, 1);
   if (floor.n_windows)

@@ -1,6 +1,5 @@
 // Every group as a row. Bold only where the data say that there is a winner.
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "markup.h"
@@ -32,7 +31,7 @@ std::string with_error(Number value, Number error, double factor, int decimals) 
   return error ? out + " \u00b1 " + real(factor * *error, decimals) : out;
 }
 
-std::string small_number(Number value) { return value ? plain(std::round(*value * 1e5) / 1e5) : ""; }
+std::string small_number(Number value) { return value ? significant(*value) : ""; }
 
 std::string kld_text(const Row& row, const Run& run) {
   const Group& g = *row.group;
