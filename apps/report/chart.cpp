@@ -11,7 +11,7 @@ namespace {
 constexpr double kLegendRow = 20;
 constexpr double kLegendSample = 26;
 constexpr double kLegendText = 12;
-constexpr double kTitleSpace = 50;  // from the y axis to its title
+constexpr double kTitleSpace = 56;  // from the y axis to its title
 constexpr int kShapes = 8;
 
 std::string attribute(const char* name, double value) {
@@ -136,6 +136,8 @@ void draw_frame(Svg& svg, const Frame& frame) {
   svg.line({x.from, y.from}, {x.to, y.from}, "class=\"axis\"");
   svg.line({x.from, y.from}, {x.from, y.to}, "class=\"axis\"");
   svg.text({(x.from + x.to) / 2, y.from + 38}, frame.x_title, "class=\"small\" text-anchor=\"middle\"");
+  if (frame.y_title.empty())
+    return;
   const std::string title_x = coordinate(x.from - kTitleSpace);
   const std::string turned = "class=\"small\" text-anchor=\"middle\" transform=\"rotate(-90 " + title_x + " " +
                              coordinate((y.from + y.to) / 2) + ")\"";

@@ -71,7 +71,7 @@ Layout layout_of(const Grid& grid, size_t n_panels) {
   return out;
 }
 
-void draw_cell(Svg& svg, const Box& box, const Cell& cell, const std::string& label) {
+void draw_cell(Svg& svg, const Box& box, const Cell& cell) {
   const double middle = box.x + box.width / 2, base = box.y + box.height / 2 + 4;
   if (!has_score(cell)) {
     svg.rect(box, "class=\"empty\"");
@@ -80,17 +80,14 @@ void draw_cell(Svg& svg, const Box& box, const Cell& cell, const std::string& la
   }
   const double score = *cell.group->score;
   const Rgb colour = ramp(score);
-  svg.open("data-score=\"" + real(score, 4) + "\"");
-  svg.tooltip(label + ": " + length_text(cell.length) + ", depth " + percent(cell.depth) + ", score " +
-              percent(score, 1) + " of " + std::to_string(cell.group->n));
-  svg.rect(box, "class=\"cell\" fill=\"" + hex(colour) + "\"");
+  svg.rect(box, "class=\"cell\" fill=\"" + hex(colour) + "\" data-score=\"" + real(score, 4) + "\"");
   svg.text({middle, base}, real(100 * score, 0), "class=\"small " + ink_on(colour) + "\" text-anchor=\"middle\"");
-  svg.close();
 }
 
 void draw_panel(Svg& svg, Point at, const Grid& grid, const Layout& layout, const Series& series,
                 const std::vector<Cell>& cells) {
   double sum = 0, n = 0;
+  svg.open("data-series=\"" + escape(series.label) + "\"");
   for (size_t i = 0; i < cells.size(); ++i) {
     const auto column = static_cast<double>(i / grid.depths.size()), row = static_cast<double>(i % grid.depths.size());
     draw_cell(svg,
@@ -98,12 +95,13 @@ void draw_panel(Svg& svg, Point at, const Grid& grid, const Layout& layout, cons
                .y = at.y + kTitle + row * kCellHeight,
                .width = layout.cell_width - 1,
                .height = kCellHeight - 1},
-              cells[i], series.label);
+              cells[i]);
     if (has_score(cells[i])) {
       sum += *cells[i].group->score;
       n += 1;
     }
   }
+  svg.close();
   const size_t room = std::max<size_t>(4, static_cast<size_t>(layout.panel_width / 7.6));
   const std::string mean = n > 0 ? real(100 * sum / n, 0) : "";
   std::string title = shortened(series.label, room);

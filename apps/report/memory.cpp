@@ -10,7 +10,7 @@ namespace kedge::report {
 namespace {
 
 constexpr double kMiB = 1024 * 1024;
-constexpr double kLeft = 62, kPanel = 346, kTitle = 26, kHeight = 150, kBelow = 58;
+constexpr double kLeft = 68, kPanel = 346, kRight = 18, kTitle = 44, kHeight = 150, kBelow = 58;
 
 bool has_memory(const Trace& trace) { return trace.memory.size() > 1; }
 
@@ -124,31 +124,29 @@ Counts draw_trace(Svg& svg, const Frame& frame, const TraceOf& one) {
   return counts;
 }
 
-void draw_limit(Svg& svg, const Frame& frame, double value, const std::string& label) {
-  const Span& across = frame.x.range();
-  const double y = frame.y(value / kMiB);
-  svg.line({across.from, y}, {across.to, y}, "class=\"limit\"");
-  svg.text({across.to - 4, y - 5}, label, "class=\"small halo\" text-anchor=\"end\"");
-}
-
 void draw_limits(Svg& svg, const Frame& frame, const Lines& lines) {
   const Span &across = frame.x.range(), &up = frame.y.range();
   if (lines.prompt > 0 && lines.prompt < lines.most_tokens) {
     const double x = frame.x(lines.prompt);
     svg.line({x, up.from}, {x, up.to}, "class=\"guide\"");
   }
-  if (lines.full && *lines.full > lines.top)
-    svg.text({across.to - 4, up.to + 10}, "full cache " + bytes(*lines.full) + " \u2191",
+  if (lines.full) {
+    const bool leaves = *lines.full > lines.top;
+    const double y = leaves ? up.to : frame.y(*lines.full / kMiB);
+    if (!leaves)
+      svg.line({across.from, y}, {across.to, y}, "class=\"limit\"");
+    svg.text({across.to - 4, leaves ? y + 10 : y - 5}, "full cache " + bytes(*lines.full) + (leaves ? " \u2191" : ""),
              "class=\"small halo\" text-anchor=\"end\"");
-  else if (lines.full)
-    draw_limit(svg, frame, *lines.full, "full cache " + bytes(*lines.full));
-  if (lines.budget && (!lines.full || *lines.budget < 0.85 * *lines.full))
-    draw_limit(svg, frame, *lines.budget, "budget " + bytes(*lines.budget));
+  }
+  if (lines.budget) {
+    const double y = frame.y(*lines.budget / kMiB);
+    svg.line({across.from, y}, {across.to, y}, "class=\"limit\"");
+  }
 }
 
 Frame frame_of(const Lines& lines, Point at) {
   Frame frame{
-      .x = Scale({.from = 0, .to = lines.most_tokens}, {.from = at.x + kLeft, .to = at.x + kPanel}, false),
+      .x = Scale({.from = 0, .to = lines.most_tokens}, {.from = at.x + kLeft, .to = at.x + kPanel - kRight}, false),
       .y = Scale({.from = 0, .to = lines.top / kMiB}, {.from = at.y + kTitle + kHeight, .to = at.y + kTitle}, false),
       .x_title = "tokens read and generated",
       .y_title = at.x == 0 ? "KV memory, MiB" : "",
@@ -185,9 +183,8 @@ Figure figure_of(const Setting& setting, const std::vector<TraceOf>& traces) {
     }
     const Counts counts = draw_trace(svg, frame, one);
     draw_limits(svg, frame, lines);
-    const std::string label = shortened(one.series->label, 22);
-    svg.text({x + kLeft, y + 14}, label, "class=\"strong\"");
-    svg.text({x + kLeft + text_width(label, 16) + 10, y + 14},
+    svg.text({x + kLeft, y + 14}, shortened(one.series->label, 30), "class=\"strong\"");
+    svg.text({x + kLeft, y + 32},
              "peak " + bytes(counts.peak) + ", " + std::to_string(counts.n_evictions) + " evictions",
              "class=\"small muted\"");
   }
@@ -197,8 +194,9 @@ Figure figure_of(const Setting& setting, const std::vector<TraceOf>& traces) {
       .svg =
           svg.finish(y + kTitle + kHeight + kBelow, "KV memory over time, " + setting.task + " at " + setting.budget),
       .caption = "First sample of " + length_text(traces.front().trace->length) + " at a budget of " + setting.budget +
-                 ". Markers are evictions, drawn where there is room; the dotted upright is the end of "
-                 "the prompt, the thin line the full cache."};
+                 (lines.budget ? " (dashed, " + bytes(*lines.budget) + ")" : "") +
+                 ". Markers are evictions, drawn where there is room; the dotted upright is the end of the prompt, the "
+                 "thin line the full cache."};
 }
 
 std::string heading_of(const Setting& setting, const std::vector<TraceOf>& traces) {

@@ -9,7 +9,7 @@ namespace kedge::report {
 namespace {
 
 constexpr double kMiB = 1024 * 1024;
-constexpr Span kAcross = {.from = 64, .to = kFigureWidth - 14};
+constexpr Span kAcross = {.from = 70, .to = kFigureWidth - 14};
 constexpr double kHeight = 260;
 
 struct Dot {

@@ -16,7 +16,7 @@ COLUMNS = ("task sample length depth seed policy budget question metric score pr
            "nll full_nll kld_mean kld_p99 kld_max same_top keep kv_live_bytes kv_peak_bytes kv_full_bytes evicted_rows "
            "prefill_s decode_s policy_ms error").split()
 # how much of what is dropped hurts: 0 nothing, 1 all
-HARM = {"none": 0, "andpro": 0.12, "snapkv": 0.3, "knorm": 0.55, "streaming": 0.75, "random": 1.0}
+HARM = {"none": 0, "andpro": 0.12, "snapkv": 0.5, "knorm": 0.6, "streaming": 0.75, "random": 1.0}
 NASTY = "<script>alert('x')</script> & \"quoted\", \n<b>bold</b> \u00e4\u00f6\u00fc"
 
 

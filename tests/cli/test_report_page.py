@@ -119,20 +119,21 @@ class OneRun(PageTest):
 
     def test_every_cell_of_the_heat_map(self):
         figure = "figure[data-name='heatmap-needle-10pct'] "
-        shown = self.js(f"[...document.querySelectorAll(\"{figure}[data-score]\")].map(g => [g.querySelector('title')"
-                        ".textContent, Number(g.dataset.score), g.querySelector('rect').getAttribute('fill'),"
-                        " g.querySelector('text').textContent])")
-        self.assertEqual(len(shown), 6 * 3 * 5)
-        for policy, length, depth in itertools.product(("none", "andpro", "random"), (512, 2048), (0, 0.5)):
-            budget = "100%" if policy == "none" else "10%"
-            score = statistics.fmean(self.scores(policy=policy, budget=budget, length=length, depth=depth).values())
-            label = "full cache" if policy == "none" else policy
-            name = f"{label}: {length} tokens, depth {100 * depth:.0f} %"
-            found = [s for s in shown if s[0].replace("\u00a0", " ").startswith(name)]
-            self.assertEqual(len(found), 1, name)
-            self.assertAlmostEqual(found[0][1], score, places=4)
-            self.assertEqual(found[0][3], f"{100 * score:.0f}")
-        by_score = sorted({(s[1], s[2]) for s in shown})
+        panels = self.js(f"Object.fromEntries([...document.querySelectorAll(\"{figure}g[data-series]\")].map(g => "
+                         "[g.dataset.series, [...g.querySelectorAll('rect')].map(r => [Number(r.dataset.score),"
+                         " r.getAttribute('fill'), r.nextElementSibling.textContent])]))")
+        self.assertEqual(list(panels), ["full cache"] + self.made.g["policies"][1:])
+        for policy in self.made.g["policies"]:
+            cells = panels["full cache" if policy == "none" else policy]
+            places = list(itertools.product(self.made.g["lengths"], self.made.g["depths"]))
+            self.assertEqual(len(cells), len(places))
+            for (length, depth), cell in zip(places, cells):
+                budget = "100%" if policy == "none" else "10%"
+                score = statistics.fmean(self.scores(policy=policy, budget=budget, length=length, depth=depth).values())
+                self.assertAlmostEqual(cell[0], score, places=4)
+                self.assertEqual(cell[2], f"{100 * score:.0f}")
+        shown = [cell for cells in panels.values() for cell in cells]
+        by_score = sorted({(s[0], s[1]) for s in shown})
         grey = [lightness(colour) for _, colour in by_score]
         self.assertGreater(len(grey), 2)
         self.assertEqual(grey, sorted(grey))
@@ -188,7 +189,7 @@ class OneRun(PageTest):
         self.assertEqual(self.js("document.querySelectorAll('.answers script, .answers dd *:not(.muted)').length"), 0)
 
     def test_text_of_figures_can_be_selected(self):
-        for selector in ("#heatmap svg text", "#quality svg text", "#memory svg text", ".answers dd"):
+        for selector in ("#heatmap figure:not([hidden]) text", "#memory figure:not([hidden]) text", ".answers dd"):
             selected = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
                                "getSelection().selectAllChildren(e); return [getSelection().toString(), e.textContent,"
                                "getComputedStyle(e).userSelect]; })()")
@@ -220,7 +221,7 @@ class OneRun(PageTest):
         self.assertNotIn("save as PNG</button>", html)
         self.assertNotIn('hidden=""', html)
         self.assertEqual(html.count("<h2>"), 8)
-        self.assertEqual(html.count('class="choice"'), 4 * 6)
+        self.assertEqual(html.count('class="choice"'), 4 * 7)  # sets of four budgets or lengths
 
     def test_saved_as_png(self):
         folder = os.path.join(self.folder, "downloads")
