@@ -246,10 +246,11 @@ Section memory_section(const Comparison& comparison) {
                                            : "The figure needs journal.jsonl, which these runs do not have.";
   } else {
     if (section.heading.empty())
-      section.heading = "Each line must stay below the budget once the prompt is read.";
+      section.heading = "After each eviction a line is back at its budget.";
     section.note =
-        "Look for lines that cross the budget: within a prompt that is read layer by layer only one layer may "
-        "hold more than its share.";
+        "Look at what is left once the prompt is read. What rises above the dashed budget is working space: the layer "
+        "that "
+        "is being read, and blocks that are not full.";
   }
   return section;
 }

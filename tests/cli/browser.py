@@ -172,7 +172,8 @@ class Browser:
 
     def screenshot(self, path, selector="html"):
         """A picture of the whole element, also of what lies below the window."""
-        box = self.evaluate(f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+        box = self.evaluate(f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+                            "const b = e.getBoundingClientRect();"
                             "return {x: b.x + scrollX, y: b.y + scrollY, width: b.width, height: b.height}; })()")
         picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=box | {"scale": 1})
         with open(path, "wb") as f:

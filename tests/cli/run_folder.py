@@ -84,8 +84,8 @@ class Maker:
             decode_s=round(0.9 + keep * length / 900, 3),
             policy_ms=0 if policy == "none" else round(length / 40 + 3 * HARM.get(policy, 0.5), 2))
         if task == "needle":
-            found = self.rng.random() > harm * (0.6 + 0.5 * (1 - abs(depth - 0.5))) and not (length == 2048 and seed == 2
-                                                                                             and depth == 0.5)
+            too_hard = length == 2048 and seed == 2 and depth == 0.5  # also for the full cache
+            found = self.rng.random() > harm * (0.6 + 0.5 * (1 - abs(depth - 0.5))) and not too_hard
             row |= dict(metric="contains", score=int(found), answers=json.dumps(["84192"]),
                         prediction="The number is 84192." if found else NASTY)
         else:
@@ -120,7 +120,8 @@ class Maker:
             scores = [r["score"] for r in rows]
             se = error(scores) or 0
             differences = [r["score"] - full[r["task"], r["sample"]]["score"] for r in rows]
-            out |= dict(score_se=se, score_lo=max(0, out["score"] - 1.96 * se), score_hi=min(1, out["score"] + 1.96 * se),
+            out |= dict(score_se=se, score_lo=max(0, out["score"] - 1.96 * se),
+                        score_hi=min(1, out["score"] + 1.96 * se),
                         difference=statistics.fmean(differences), difference_se=error(differences))
         else:
             out |= dict(kld_se=error([r["kld_mean"] for r in rows]),

@@ -1,4 +1,4 @@
-"""kedge report from outside: files written, mistakes in run folders. What the page looks like is test_report_page.py's."""
+"""kedge report from outside: files written, mistakes in run folders. The page itself is test_report_page.py's."""
 import json
 import os
 import shutil
@@ -48,7 +48,8 @@ class Written(ReportTest):
         self.assertEqual((result.code, result.out), (0, ""), result)
         names = sorted(os.listdir(self.path("figures")))
         self.assertEqual([n for n in names if n.startswith(("heatmap", "memory", "time"))],
-                         ["heatmap-needle-25pct.svg", "memory-kld-25pct.svg", "memory-needle-25pct.svg", "time-run.svg"])
+                         ["heatmap-needle-25pct.svg", "memory-kld-25pct.svg", "memory-needle-25pct.svg",
+                          "time-run.svg"])
         for name in names:
             root = ElementTree.parse(os.path.join(self.path("figures"), name)).getroot()
             self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg", name)
@@ -112,15 +113,18 @@ class Mistakes(ReportTest):
                                                                                "kedge-eval-1"]),
             "metrics schema": ("metrics.json", set_in("schema", value=None), ["metrics.json", "schema"]),
             "type": ("config.json", set_in("budgets", value=5), ["config.json", "budgets", "list"]),
-            "policy entry": ("config.json", set_in("policies", 1, "name", value=3), ["config.json", "policies[1].name"]),
+            "policy entry": ("config.json", set_in("policies", 1, "name", value=3),
+                             ["config.json", "policies[1].name"]),
             "group": ("metrics.json", set_in("groups", 2, "score", value="high"), ["metrics.json", "groups[2].score"]),
             "group policy": ("metrics.json", set_in("groups", 1, "policy", value="evil"), ["groups[1].policy", "evil"]),
             "not an object": ("metrics.json", lambda t: "[1, 2]", ["metrics.json", "schema"]),
-            "csv policy": ("predictions.csv", lambda t: t.replace(",random,", ",evil,", 1), ["predictions.csv:", "evil"]),
+            "csv policy": ("predictions.csv", lambda t: t.replace(",random,", ",evil,", 1),
+                           ["predictions.csv:", "evil"]),
             "csv number": ("predictions.csv", lambda t: t.replace(",contains,", ",contains,x", 1),
                            ["predictions.csv:2", "score"]),
             "csv fields": ("predictions.csv", lambda t: t + "needle,x\n", ["predictions.csv:", "2 fields"]),
-            "csv header": ("predictions.csv", lambda t: t.replace("policy", "polity", 1), ["predictions.csv:1", "policy"]),
+            "csv header": ("predictions.csv", lambda t: t.replace("policy", "polity", 1),
+                           ["predictions.csv:1", "policy"]),
             "csv empty": ("predictions.csv", lambda t: "", ["predictions.csv:1"]),
             "csv quote": ("predictions.csv", lambda t: t + '"', ["predictions.csv:", "quote"]),
             "journal": ("journal.jsonl", lambda t: t.replace("{", "{{", 1), ["journal.jsonl:1", "JSON"]),

@@ -32,7 +32,8 @@ CLASHES = """(() => {
       const a = boxes[i][1];
       for (let k = i + 1; k < boxes.length && boxes[k][1].top < a.bottom - 3; ++k) {
         const b = boxes[k][1];
-        if (a.left < b.right - 1 && b.left < a.right - 1) out.push([svg.getAttribute("aria-label"), boxes[i][0], boxes[k][0]]);
+        if (a.left < b.right - 1 && b.left < a.right - 1)
+          out.push([svg.getAttribute("aria-label"), boxes[i][0], boxes[k][0]]);
       }
     }
   }
@@ -80,11 +81,13 @@ class PageTest(unittest.TestCase):
 
     def click(self, selector, text):
         self.assertTrue(self.js(f"(() => {{ const e = [...document.querySelectorAll({json.dumps(selector)})]"
-                                f".find(e => e.textContent === {json.dumps(text)}); e?.click(); return !!e; }})()"), text)
+                                f".find(e => e.textContent === {json.dumps(text)}); e?.click(); return !!e; }})()"),
+                        text)
 
     def assert_clean(self):
         self.assertEqual(self.browser.problems(), [])
-        self.assertEqual([u for u in self.browser.requests() if not u.startswith(("data:", "file://" + self.folder))], [])
+        own = ("data:", "file://" + self.folder)
+        self.assertEqual([u for u in self.browser.requests() if not u.startswith(own)], [])
 
 
 class OneRun(PageTest):
@@ -176,7 +179,8 @@ class OneRun(PageTest):
         self.assertIn(f"{(n - 8) // 5} of {n} rows", self.texts("#table .chooser")[0])
 
     def test_one_figure_of_a_set_at_a_time(self):
-        seen = "[...document.querySelectorAll('#heatmap figure')].filter(f => f.offsetHeight > 0).map(f => f.dataset.choice)"
+        seen = ("[...document.querySelectorAll('#heatmap figure')].filter(f => f.offsetHeight > 0)"
+                ".map(f => f.dataset.choice)")
         self.assertEqual(self.js(seen), ["5%"])  # where policies differ most
         self.click("#heatmap .chooser button", "25%")
         self.assertEqual(self.js(seen), ["25%"])

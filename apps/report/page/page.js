@@ -63,7 +63,8 @@ function savePng(figure, button) {
     link.click();
   };
   image.onerror = () => { button.textContent = "this browser cannot draw it"; };
-  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(withLooks(svg)));
+  const drawing = new XMLSerializer().serializeToString(withLooks(svg));
+  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(drawing);
 }
 
 function addPng(figure) {
@@ -109,7 +110,8 @@ function addFilters(table) {
   const apply = () => {
     let shown = 0;
     for (const row of rows) {
-      row.hidden = filters.some(([column, select]) => select.value !== "" && row.cells[column].textContent !== select.value);
+      row.hidden = filters.some(([column, select]) => select.value !== "" &&
+                                                      row.cells[column].textContent !== select.value);
       if (!row.hidden) shown += 1;
     }
     count.textContent = shown + " of " + rows.length + " rows";
