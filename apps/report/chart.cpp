@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "markup.h"
 
@@ -23,7 +24,8 @@ std::string style_class(const Style& style) {
   return colour + (style.run > 0 ? " run" + std::to_string((style.run - 1) % 3 + 1) : "");
 }
 
-// One closed outline a policy, about 9 px high, around 0,0.
+// One closed outline a policy, about 9 px high, around 0,0. The ninth policy has the first one's colour with another
+// outline.
 const char* shape(const Style& style) {
   static const char* shapes[kShapes] = {
       "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0Z",
@@ -36,7 +38,7 @@ const char* shape(const Style& style) {
       "M0 -5L4.8 -1.5L3 4H-3L-4.8 -1.5Z",
   };
   return style.colour < 0 ? "M0 -7L1.6 -2.3H6.6L2.6 0.8L4.1 5.6L0 2.7L-4.1 5.6L-2.6 0.8L-6.6 -2.3H-1.6Z"
-                          : shapes[style.colour % kShapes];
+                          : shapes[(style.colour + 3 * (style.colour / kShapes)) % kShapes];
 }
 
 }  // namespace
@@ -145,9 +147,15 @@ void draw_frame(Svg& svg, const Frame& frame) {
 }
 
 std::string standalone(const std::string& svg, std::string_view css) {
-  const size_t head = svg.find('>') + 1;
-  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" + svg.substr(0, head) + "<style>" + std::string(css) +
-         "</style><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>" + svg.substr(head) + "\n";
+  constexpr double kMargin = 14;
+  const size_t box = svg.find("viewBox=\""), head = svg.find('>') + 1;
+  double width = 0, height = 0;
+  std::sscanf(svg.c_str() + box, "viewBox=\"0 0 %lf %lf", &width, &height);
+  const std::string w = coordinate(width + 2 * kMargin), h = coordinate(height + 2 * kMargin);
+  const std::string size = "width=\"" + w + "\" height=\"" + h + "\"";
+  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" + svg.substr(0, box) + "viewBox=\"-14 -14 " + w + " " + h +
+         "\" " + size + "><style>" + std::string(css) + "</style><rect x=\"-14\" y=\"-14\" " + size +
+         " fill=\"#ffffff\"/>" + svg.substr(head) + "\n";
 }
 
 }  // namespace kedge::report

@@ -50,9 +50,25 @@ TEST(Frame, LabelsThatWouldTouchAreLeftOut) {
   EXPECT_THAT(out, HasSubstr(">third<"));
 }
 
-TEST(Standalone, CarriesItsStyle) {
-  EXPECT_THAT(standalone("<svg a=\"b\"><g/></svg>", ".x{}"),
-              HasSubstr("<svg a=\"b\"><style>.x{}</style><rect width=\"100%\""));
+TEST(Svg, TheNinthPolicyLooksUnlikeTheFirst) {
+  const auto drawn = [](int colour) {
+    Svg svg;
+    svg.marker({0, 0}, {.colour = colour});
+    return svg.finish(1, "");
+  };
+  for (int other = 0; other < 11; ++other) {
+    if (other != 8) {
+      EXPECT_NE(drawn(8), drawn(other)) << other;
+    }
+  }
+}
+
+TEST(Standalone, CarriesItsStyleAndAMargin) {
+  Svg svg(100);
+  svg.line({0, 0}, {1, 1}, "class=\"grid\"");
+  const std::string file = standalone(svg.finish(50, "x"), ".x{}");
+  EXPECT_THAT(file, HasSubstr("viewBox=\"-14 -14 128 78\" width=\"128\" height=\"78\"><style>.x{}</style>"));
+  EXPECT_THAT(file, HasSubstr("<rect x=\"-14\" y=\"-14\" width=\"128\" height=\"78\" fill=\"#ffffff\"/><line "));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 namespace kedge::report {
 namespace {
 
-constexpr double kAll = -1;  // in keys: no length or no depth
+constexpr size_t kMostLengths = 24;  // a task of lines has as many lengths as lines
+constexpr double kAll = -1;          // in keys: no length or no depth
 
 void add_once(std::vector<std::string>& list, const std::string& word) {
   if (std::find(list.begin(), list.end(), word) == list.end())
@@ -112,6 +113,8 @@ std::vector<Number> Comparison::length_choices(const std::string& task) const {
   };
   if (each.size() != 1 && std::any_of(groups_.begin(), groups_.end(), pooled))
     out.emplace_back();
+  if (!out.empty() && each.size() > kMostLengths)
+    return out;
   for (const double length : each)
     out.emplace_back(length);
   return out;

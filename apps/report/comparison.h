@@ -46,7 +46,8 @@ class Comparison {
   const std::vector<std::string>& tasks() const { return tasks_; }
   const std::vector<std::string>& budgets() const { return budgets_; }  // of policies that evict, largest first
   std::vector<double> lengths(const std::string& task) const;           // growing
-  // The lengths, and first all of them together where metrics.json has that.
+  // The lengths, and first all of them together where metrics.json has that; only that where there are more
+  // than 24.
   std::vector<Number> length_choices(const std::string& task) const;
 
   // The full cache is the same at every budget. nullptr: no such group.

@@ -10,7 +10,7 @@
 namespace kedge::report {
 namespace {
 
-constexpr double kLeft = 52, kTitle = 24, kGap = 16;
+constexpr double kLeft = 58, kTitle = 24, kGap = 16;
 constexpr size_t kLevels = 32;
 
 bool has_rows(const Trace& trace) { return trace.n_rows > 0 && !trace.mean_rows.empty(); }

@@ -261,6 +261,8 @@ class OneRun(PageTest):
         self.browser.emulate(scheme="dark", media="print")
         self.assertEqual((self.js(ground), self.js(ink)), light)
         self.assertEqual(self.js("getComputedStyle(document.querySelector('nav')).display"), "none")
+        heights = self.js("[...document.querySelectorAll('h2')].map(h => h.offsetHeight)")
+        self.assertTrue(all(20 < h < 200 for h in heights), heights)
 
 
 class SeveralRuns(PageTest):
@@ -287,17 +289,26 @@ class SeveralRuns(PageTest):
 
 class Large(PageTest):
     def test_ten_thousand_cells_open_in_a_second(self):
+        """Processor time always; time on the clock only where nothing else keeps the machine busy."""
         folder = os.path.join(self.folder, "large")
         made = write_run(folder, big_grid())
         self.assertGreaterEqual(len(made.rows), 10000)
         begun = time.monotonic()
         url = make_page(self.folder, [folder])
         written = time.monotonic() - begun
-        times = [self.browser.open(url) for _ in range(3)]
+        self.browser.call("Performance.enable", timeDomain="threadTicks")
+        times, work = [], []
+        for _ in range(3):
+            times.append(self.browser.open(url))
+            metrics = self.browser.call("Performance.getMetrics")["metrics"]
+            work.append(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
         size = os.path.getsize(url.removeprefix("file://"))
         print(f"{len(made.rows)} cells: written in {written:.2f} s, {size / 2 ** 20:.1f} MiB, opened and drawn in "
-              f"{', '.join(f'{t:.2f}' for t in times)} s", flush=True)
-        self.assertLess(min(times), 1.0)
+              f"{', '.join(f'{t:.2f}' for t in times)} s, {min(work):.2f} s of the page's thread", flush=True)
+        self.assertLess(min(work), 1.0)
+        self.assertGreater(min(work), 0.01)
+        if os.getloadavg()[0] < os.cpu_count():
+            self.assertLess(min(times), 1.0)
         self.assert_clean()
         self.assertEqual(self.js(CLASHES), [])
 
