@@ -29,6 +29,11 @@ Number sample_value(const Prediction& row, Measure measure) {
   return {};
 }
 
+// Sample ids say which place of the grid it is; what stands there comes from text and seed.
+bool same_work(const Run& a, const Run& b) {
+  return a.config.seed == b.config.seed && a.config.file_sha256 == b.config.file_sha256;
+}
+
 }  // namespace
 
 std::string length_text(Number length) { return length ? plain(*length) + " tokens" : "all lengths"; }
@@ -176,7 +181,8 @@ Verdict Comparison::verdict(const Setting& setting) const {
     return out;
   out.second = ranked[1].second;
   const Samples* of_best = samples(*out.best, setting);
-  const Samples* of_second = samples(*out.second, setting);
+  const bool same = same_work(runs_[out.best->run], runs_[out.second->run]);
+  const Samples* of_second = same ? samples(*out.second, setting) : nullptr;
   std::vector<double> a, b;
   for (const auto& [id, mine] : of_best != nullptr ? *of_best : Samples()) {
     if (of_second == nullptr || (setting.length && mine.length != setting.length))

@@ -59,7 +59,8 @@ class Comparison {
   // More is better: the score, or minus the divergence or log perplexity.
   static Number value(const Group& group, Measure measure);
 
-  // Best and second by their means over all policies that evict, of all runs; the test over samples that both have.
+  // Best and second by their means over all policies that evict, of all runs; the test over samples that both have, of
+  // two runs only where they are of one text and seed.
   Verdict verdict(const Setting& setting) const;
 
  private:

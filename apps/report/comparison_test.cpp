@@ -91,6 +91,9 @@ TEST(Comparison, RunsArePairedBySample) {
   const Verdict verdict = comparison.verdict(kSetting);
   EXPECT_EQ(verdict.second->label, "bad (peer)");
   EXPECT_TRUE(verdict.significant());
+  runs[1].config.seed = 7;  // the same ids, other samples
+  EXPECT_EQ(Comparison(runs).verdict(kSetting).lead.n, 0);
+  runs[1].config.seed.reset();
   for (Prediction& row : runs[1].predictions)
     row.sample += "-other";  // not the same work: nothing to pair
   EXPECT_EQ(Comparison(runs).verdict(kSetting).lead.n, 0);

@@ -39,6 +39,8 @@ std::string certainty(const Comparison& comparison, const Setting& setting) {
   const Verdict verdict = comparison.verdict(setting);
   if (verdict.second == nullptr)
     return "";
+  if (verdict.lead.n == 0)
+    return " " + verdict.second->label + ", the next, has no samples in common with it.";
   const std::string p = verdict.lead.p < 0.001 ? "p < 0.001" : "p = " + real(verdict.lead.p, 3);
   const std::string over = "The lead over " + verdict.second->label;
   return verdict.significant() ? " " + over + " is more than chance (" + p + ")."

@@ -175,9 +175,10 @@ Section table_section(const Comparison& comparison) {
                         : "In " + std::to_string(n_won) + " of " + std::to_string(n_compared) +
                               " settings the best policy's lead is more than chance; only there it is bold.";
   section.note =
-      "A setting is a task, budget and length. The lead of the best over the runner-up is tested over the "
-      "samples that both have (paired randomisation test, two-sided, p < 0.05; fewer than 6 samples can prove "
-      "nothing). The full cache (none) is no contender.";
+      "A setting is a task, budget and length. The lead of the best over the runner-up is tested over the samples that "
+      "both have (paired randomisation test, two-sided, p < 0.05); fewer than 6 samples, or runs of other texts or "
+      "seeds, "
+      "can prove nothing. The full cache (none) is no contender.";
   if (n_rows > rows.size())
     section.note += " The first " + std::to_string(rows.size()) + " of " + std::to_string(n_rows) + " rows.";
   section.html =
