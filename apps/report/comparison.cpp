@@ -192,7 +192,8 @@ Verdict Comparison::verdict(const Setting& setting) const {
       b.push_back(other->second.sum / other->second.n);
     }
   }
-  out.lead = paired_difference(a, b, static_cast<uint64_t>(runs_[out.best->run].config.seed.value_or(0)));
+  out.lead = paired_difference(
+      a, b, static_cast<uint64_t>(std::clamp(runs_[out.best->run].config.seed.value_or(0), 0.0, 1e15)));
   return out;
 }
 

@@ -9,6 +9,9 @@ namespace {
 
 constexpr const char* kSchema = "kedge-eval-1";
 
+// A count out of a file, whatever number stands there.
+int64_t count_of(double value) { return static_cast<int64_t>(std::clamp(value, 0.0, 1e15)); }
+
 Error failed(std::string message) { return {.code = ErrorCode::failed, .message = std::move(message)}; }
 
 void check_schema(Fields& fields, const Json& json) {
@@ -67,8 +70,8 @@ Group parse_group(Fields& fields, const Json& json) {
           .budget = fields.needed_text(json, "budget"),
           .length = fields.number(json, "length"),
           .depth = fields.number(json, "depth"),
-          .n = static_cast<int64_t>(fields.needed_number(json, "n")),
-          .n_errors = static_cast<int64_t>(fields.number(json, "n_errors").value_or(0)),
+          .n = count_of(fields.needed_number(json, "n")),
+          .n_errors = count_of(fields.number(json, "n_errors").value_or(0)),
           .score = fields.number(json, "score"),
           .score_se = fields.number(json, "score_se"),
           .score_lo = fields.number(json, "score_lo"),

@@ -18,8 +18,12 @@ std::vector<double> linear_ticks(double lo, double hi, int count) {
     }
   }
   std::vector<double> out;
-  for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k)
-    out.push_back(k * step + 0.0);  // no -0
+  const double first = std::ceil(lo / step - 1e-9);
+  for (int i = 0; i <= 4 * count; ++i) {  // bounded: where steps drown in rounding, a sum would stand still
+    const double tick = (first + i) * step;
+    if (tick <= hi + step * 1e-9)
+      out.push_back(tick + 0.0);  // no -0
+  }
   return out;
 }
 

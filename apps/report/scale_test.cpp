@@ -15,6 +15,7 @@ TEST(Ticks, Linear) {
   EXPECT_THAT(linear_ticks(0, 0.3, 3), ElementsAre(DoubleNear(0, 1e-12), DoubleNear(0.1, 1e-12), DoubleNear(0.2, 1e-12),
                                                    DoubleNear(0.3, 1e-12)));
   EXPECT_THAT(linear_ticks(7, 7, 5), ElementsAre(7));
+  EXPECT_LE(linear_ticks(1e17, 1e17 + 32, 5).size(), 21U);  // ends
 }
 
 TEST(Ticks, Logarithmic) {
