@@ -156,6 +156,10 @@ constexpr OptionSpec kTable[] = {
      "write what the run did and held as one JSON object"},
     {"", "--kv-map", "FILE", kGroupReports, kRun, &Settings::kv_map,
      "write the kept positions of every layer and kv head as JSON"},
+    // report
+    {"-o", "--html", "FILE", kGroupReports, kReport, &Settings::html, "the page to write"},
+    {"", "--figures", "DIR", kGroupReports, kReport, &Settings::figures, "also write every figure there, as .svg"},
+
     {"", "--progress", "HOW", kGroupReports, kMeasure, &Settings::progress,
      "progress on standard error; auto: a bar on a terminal, plain lines otherwise", kAny, kAnyMax,
      "auto|plain|json|none"},

@@ -90,6 +90,10 @@ struct Settings {
   // inspect
   int prompt_tokens = 0;
 
+  // report
+  std::string html = "report.html";
+  std::string figures;
+
   bool help = false;
   std::vector<std::string> positional;
 };
