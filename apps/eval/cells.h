@@ -18,9 +18,9 @@ namespace kedge::eval {
 
 struct Engine {
   const Model& model;
-  SessionOptions base;              // types and batch sizes; no budget, no policy
+  SessionOptions base;                         // types and batch sizes; no budget, no policy
   llama_side::LlamaSide* reference = nullptr;  // full rows come from it instead of our full cache
-  int n_observed = 0;               // query rows that the run's policies look at
+  int n_observed = 0;                          // query rows that the run's policies look at
   bool share_prefix = true;
 };
 

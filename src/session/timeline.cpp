@@ -402,8 +402,7 @@ void Timeline::trace(double tokens) {
   if (!options_.trace_memory)
     return;
   const kv::StoreStats held = store_->stats();
-  memory_trace_.push_back(
-      {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
+  memory_trace_.push_back({.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
 }
 
 KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }
