@@ -11,6 +11,7 @@
 #include "cli/engine.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
+#include "cli/sha256.h"
 #include "cli/verbs.h"
 #include "eval/baseline.h"
 #include "eval/match_run.h"
@@ -20,7 +21,6 @@
 #include "eval/run_grid.h"
 #include "eval/runner.h"
 #include "eval/settings.h"
-#include "eval/sha256.h"
 #include "eval/table.h"
 #include "kedge/policy.h"
 
@@ -163,12 +163,12 @@ Status open_all(const Settings& settings, Opened& opened) {
   if (!tasks)
     return tasks.error();
   opened.tasks = *std::move(tasks);
-  Result<std::string> hash = sha256_of_file(settings.model);
+  Result<std::string> hash = cli::sha256_of_file(settings.model);
   if (!hash)
     return hash.error();
   opened.config.model_sha256 = *std::move(hash);
   if (!opened.config.file.empty() && std::filesystem::is_regular_file(opened.config.file)) {
-    Result<std::string> file_hash = sha256_of_file(opened.config.file);
+    Result<std::string> file_hash = cli::sha256_of_file(opened.config.file);
     if (!file_hash)
       return file_hash.error();
     opened.config.file_sha256 = *std::move(file_hash);
@@ -181,7 +181,7 @@ std::string default_folder(const Config& config, const Json& json) {
   without_places.erase("file");
   without_places["model"].erase("path");
   std::string name = config.tasks.front().info->name;
-  return "kedge-eval/" + name + "-" + sha256_of(to_line(without_places)).substr(0, 8);
+  return "kedge-eval/" + name + "-" + cli::sha256_hex(to_line(without_places)).substr(0, 8);
 }
 
 Status measure_noise(RunFolder& folder, const Engine& engine, const Settings& settings, const Opened& opened) {

@@ -2,9 +2,9 @@
 
 #include <map>
 
+#include "cli/sha256.h"
 #include "markup.h"
 #include "sections.h"
-#include "sha256.h"
 
 namespace kedge::report {
 namespace {
@@ -88,8 +88,8 @@ Page make_page(const std::vector<Run>& runs) {
     }
   }
   const std::string style = std::string(asset::figure_css) + asset::page_css;
-  const std::string policy = "default-src 'none'; style-src 'sha256-" + sha256_base64(style) +
-                             "'; script-src 'sha256-" + sha256_base64(asset::page_js) +
+  const std::string policy = "default-src 'none'; style-src 'sha256-" + cli::sha256_base64(style) +
+                             "'; script-src 'sha256-" + cli::sha256_base64(asset::page_js) +
                              "'; img-src data:; base-uri 'none'; form-action 'none'";
   page.html = filled(asset::page_html, {{"policy", policy},
                                         {"title", escape(title_of(runs))},

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sha256.h"
+#include "cli/sha256.h"
 
 namespace kedge::report {
 namespace {
@@ -33,8 +33,9 @@ TEST(Page, ThePolicyNamesWhatIsInThePage) {
   const std::string html = make_page(one_run()).html;
   const std::string policy = between(html, "Content-Security-Policy\" content=\"", "\"");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
-  EXPECT_THAT(policy, HasSubstr("style-src 'sha256-" + sha256_base64(between(html, "<style>", "</style>")) + "'"));
-  EXPECT_THAT(policy, HasSubstr("script-src 'sha256-" + sha256_base64(between(html, "<script>", "</script>")) + "'"));
+  EXPECT_THAT(policy, HasSubstr("style-src 'sha256-" + cli::sha256_base64(between(html, "<style>", "</style>")) + "'"));
+  EXPECT_THAT(policy,
+              HasSubstr("script-src 'sha256-" + cli::sha256_base64(between(html, "<script>", "</script>")) + "'"));
   EXPECT_EQ(count(html, "<style"), 1U);
   EXPECT_EQ(count(html, "<script"), 1U);
   EXPECT_EQ(count(html, " style=\""), 0U);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kedge::report {
+namespace kedge::cli {
 namespace {
 
 TEST(Sha256, EveryLengthOfPadding) {
@@ -15,4 +15,4 @@ TEST(Sha256, EveryLengthOfPadding) {
 }
 
 }  // namespace
-}  // namespace kedge::report
+}  // namespace kedge::cli
