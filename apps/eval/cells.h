@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/kl.h"
 #include "eval/config.h"
 #include "eval/records.h"
 #include "eval/task.h"
@@ -49,6 +50,10 @@ struct LogitRows {
   size_t n_rows() const { return n_vocab == 0 ? 0 : values.size() / n_vocab; }
   std::span<const float> row(size_t i) const { return std::span(values).subspan(i * n_vocab, n_vocab); }
 };
+
+// Row by row, the rows spread over threads. targets: the token that came after each row's.
+std::vector<cli::Comparison> compare_rows(const LogitRows& full, const LogitRows& other, std::span<const Token> targets,
+                                          int n_threads);
 
 class SampleRun {
  public:

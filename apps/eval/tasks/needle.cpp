@@ -76,11 +76,11 @@ class Needle : public Task {
     const bool one = answers.size() == 1;
     Question question;
     const std::string what =
-        "the special magic " + noun() + (one ? "" : "s") + " for " + asked + " mentioned in the provided text";
+        "the special magic " + noun() + (one ? "" : "s") + " for " + asked + " mentioned in the text above";
     // One answer is begun in the very words of its sentence, so that small models can answer too.
     const std::string begun =
         one ? "One of the special magic " + noun() + "s for " + asked + " is:" : "T" + what.substr(1) + " are:";
-    question.text = (one ? "\nWhat is " : "\nWhat are all ") + what + "?\n" + begun;
+    question.text = (one ? "\n\nQuestion: What is " : "\n\nQuestion: What are all ") + what + "?\nAnswer: " + begun;
     question.metric = one ? "contains" : "contains_all";
     const int each = options_.kind == NameKind::uuids ? 40 : 12;  // tokens, for vocabularies that split digits
     question.max_tokens = 8 + each * static_cast<int>(answers.size());
