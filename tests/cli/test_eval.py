@@ -124,7 +124,8 @@ class Eval(KedgeTest):
         folder = self.path("gate")
         self.eval_ok("needle,kld", "-f", TEXT_PATH, "--lengths", "512", "--depths", "20%,80%", "--samples", "3",
                      "--continue", "64", "--kv-budget", "25%", "--kv-policy", "andpro,streaming",
-                     "--noise-windows", "1", "--out", folder, "--baseline", baseline, "--max-drop", "0.35", "--max-kld-rise", "1")
+                     "--noise-windows", "1", "--out", folder,
+                     "--baseline", baseline, "--max-drop", "0.35", "--max-kld-rise", "1")
 
     def test_divergences_are_those_of_the_saved_rows(self):
         folder, logits = self.path("kld"), self.path("logits")
