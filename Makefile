@@ -1,9 +1,9 @@
-# make run | test | bench | build | asan | tsan | tidy | format | clean | help
+# make run | test | bench | peers | build | asan | tsan | tidy | format | clean | help
 # Every target starts with tools/setup, which installs what is missing and is silent otherwise.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build run test bench asan tsan tidy format clean help setup configure fuzz-build
+.PHONY: build run test bench peers asan tsan tidy format clean help setup configure fuzz-build
 # Each recipe builds in one folder; the parallelism is ninja's.
 .NOTPARALLEL:
 
@@ -21,6 +21,7 @@ RUN_BUDGET ?= 7MiB
 RUN_POLICY ?= andpro
 RUN_DEPTH ?= 40
 RUN_ARGS ?=
+PEERS_OUT ?= build/peers
 
 build: setup ## build/kedge and the tests
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
@@ -49,6 +50,13 @@ fuzz-build: setup
 
 bench: build ## speed beside libllama, one interleaved run
 	@$(ENV) tools/run_bench build
+
+peers: setup ## kvpress on the same windows (its own Python, 0.6 GB once; docs/peers.md): make peers PEER_WINDOWS=3
+	@$(ENV) tools/setup_peers
+	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
+	@cmake --build build -j $(JOBS) --target kedge
+	@cd bench/peers && "$$(../../$(ENV) ../../tools/setup_peers --print-python)" -B -m unittest -q
+	@$(ENV) tools/run_peers $(PEERS_OUT)
 
 asan: setup ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(ENV) cmake --preset asan --log-level=WARNING > /dev/null

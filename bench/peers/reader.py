@@ -1,0 +1,152 @@
+"""A GGUF model in transformers, read once a prompt and pressed many times.
+
+A press works after the attention of a layer: what it drops changes nothing of the prompt's own computation. So a prompt
+is read once, each layer's hidden states are kept, and every press gets its own copy of the full cache, through its own
+forward_hook(). `pressed_directly()` does it in kvpress's own way instead, and the caches must be equal (run_kvpress.py
+checks).
+"""
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cpu_torch import torch, transformers
+
+
+@dataclass
+class Prompt:
+    """A prompt that was read; full cache."""
+    n_tokens: int
+    logits: torch.Tensor  # f32 [vocabulary], of the last token
+    keys: list  # a layer: f32 [1, kv heads, n_tokens, head_dim], after RoPE
+    values: list
+    hooks: list  # a layer: what its attention was called with
+    seconds: float
+
+
+@dataclass
+class Held:
+    """A cache after a press."""
+    cache: object
+    n_tokens: int  # the next token's position
+    masks: list  # a layer: indices that adakv masks rather than frees, or None
+    n_rows: int  # rows held, over layers and kv heads
+    n_full_rows: int
+    bytes: int  # of the cache's tensors, measured
+    press_ms: float
+    rows_per_head: list = field(default_factory=list)  # [layer][kv head]
+
+
+class Reader:
+    def __init__(self, gguf, n_threads):
+        torch.set_num_threads(n_threads)
+        path = Path(gguf)
+        # sdpa: presses that want attention weights compute the window's themselves, and adakv refuses eager attention
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa",
+            local_files_only=True)
+        self.model.eval()
+        self.config = self.model.config
+        self.attentions = [layer.self_attn for layer in self.model.model.layers]
+        for attention in self.attentions:  # as kvpress's context manager does
+            attention.rotary_emb = self.model.model.rotary_emb
+
+    def _forward(self, tokens, cache, position, n_logits):
+        """Logits of the last `n_logits` tokens, f32 [n_logits, vocabulary].
+
+        Only position_ids tell where the tokens stand: the mask then goes by the rows the cache holds, as it must once
+        rows were dropped.
+        """
+        positions = torch.arange(position, position + len(tokens)).unsqueeze(0)
+        out = self.model(input_ids=torch.tensor([tokens]), past_key_values=cache, position_ids=positions,
+                         logits_to_keep=n_logits)
+        return out.logits[0]
+
+    def _set_masks(self, masks):
+        for attention, mask in zip(self.attentions, masks):
+            attention.masked_key_indices = mask
+
+    @torch.inference_mode()
+    def read(self, tokens):
+        calls = [None] * len(self.attentions)
+
+        def note(module, _, kwargs, output):
+            calls[module.layer_idx] = kwargs
+            return output
+
+        handles = [a.register_forward_hook(note, with_kwargs=True) for a in self.attentions]
+        cache = transformers.DynamicCache()
+        self._set_masks([None] * len(self.attentions))
+        started = time.perf_counter()
+        try:
+            logits = self._forward(tokens, cache, 0, 1)[0]
+        finally:
+            for handle in handles:
+                handle.remove()
+        return Prompt(n_tokens=len(tokens), logits=logits, hooks=calls, seconds=time.perf_counter() - started,
+                      keys=[layer.keys for layer in cache.layers], values=[layer.values for layer in cache.layers])
+
+    @torch.inference_mode()
+    def pressed(self, prompt, press):
+        """The prompt's cache under a press; None holds all of it."""
+        cache = transformers.DynamicCache()
+        for i, (keys, values) in enumerate(zip(prompt.keys, prompt.values)):
+            cache.update(keys.clone(), values.clone(), i)
+        self._set_masks([None] * len(self.attentions))
+        started = time.perf_counter()
+        if press is not None:
+            press.post_init_from_model(self.model)
+            for attention, kwargs in zip(self.attentions, prompt.hooks):
+                press.forward_hook(attention, [], kwargs | {"past_key_values": cache}, [None, None])
+        return self._held(cache, prompt.n_tokens, 1000 * (time.perf_counter() - started))
+
+    @torch.inference_mode()
+    def pressed_directly(self, tokens, press):
+        """As kvpress documents it: `with press(model)` around the prompt."""
+        cache = transformers.DynamicCache()
+        self._set_masks([None] * len(self.attentions))
+        with press(self.model):
+            self._forward(tokens, cache, 0, 1)
+        return self._held(cache, len(tokens), 0.0)
+
+    def _held(self, cache, n_tokens, press_ms):
+        masks = [getattr(a, "masked_key_indices", None) for a in self.attentions]
+        rows = []
+        for layer, mask in zip(cache.layers, masks):
+            n_heads, n_rows = layer.keys.shape[1], layer.keys.shape[2]
+            heads = [n_rows] * n_heads
+            if mask is not None:
+                for head in mask[1].tolist():
+                    heads[head] -= 1
+            rows.append(heads)
+        n_heads = self.config.num_key_value_heads
+        return Held(cache=cache, n_tokens=n_tokens, masks=masks, rows_per_head=rows, press_ms=press_ms,
+                    n_rows=sum(map(sum, rows)), n_full_rows=n_tokens * n_heads * len(self.attentions),
+                    bytes=cache_bytes(cache))
+
+    @torch.inference_mode()
+    def score(self, held, tokens):
+        """Logits behind each token of a continuation that is fed, f32 [len(tokens), vocabulary]. Uses the cache up."""
+        self._set_masks(held.masks)
+        return self._forward(tokens, held.cache, held.n_tokens, len(tokens))
+
+    @torch.inference_mode()
+    def generate(self, held, logits, asked, n_most, is_end):
+        """Greedy tokens behind a prompt and the tokens `asked`, until is_end(answer, next token). Uses the cache up."""
+        self._set_masks(held.masks)
+        position, answer = held.n_tokens, []
+        if asked:
+            logits = self._forward(asked, held.cache, position, 1)[0]
+            position += len(asked)
+        while len(answer) < n_most:
+            token = int(logits.argmax())
+            if is_end(answer, token):
+                break
+            answer.append(token)
+            if len(answer) < n_most:
+                logits = self._forward([token], held.cache, position, 1)[0]
+                position += 1
+        return answer
+
+
+def cache_bytes(cache):
+    return sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values))
