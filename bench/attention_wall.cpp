@@ -1,15 +1,11 @@
 #include "attention_wall.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
-#include "base/check.h"
 #include "base/clock.h"
+#include "base/read_wall.h"
 #include "kernels/attention.h"
 #include "kv/store.h"
 #include "tensor/compute.h"
@@ -21,61 +17,6 @@ namespace {
 constexpr int64_t kCacheBytes = int64_t{1} << 30;
 constexpr int kLayers = 30;
 constexpr int kRepetitions = 7;
-
-// A buffer as the store's arena is: mapped, huge pages asked for, touched.
-struct Mapped {
-  explicit Mapped(size_t n)
-      : n_bytes(n),
-        at(static_cast<std::byte*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    check(at != MAP_FAILED, "memory for the read buffer");
-    madvise(at, n, MADV_HUGEPAGE);
-    std::memset(at, 1, n);
-  }
-  ~Mapped() { munmap(at, n_bytes); }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-  size_t n_bytes;
-  std::byte* at;
-};
-
-// Reads every cache line once, several streams per thread, each prefetched `ahead_bytes` ahead (0: left to the
-// hardware).
-uint64_t read_all(const Mapped& buffer, size_t n_streams, size_t ahead_bytes, Executor& executor) {
-  std::atomic<uint64_t> total{0};
-  executor.run([&](int ith, int nth) {
-    const Share share = share_of(static_cast<long>(buffer.n_bytes / 4096), ith, nth);
-    const size_t stream_bytes = static_cast<size_t>(share.end - share.begin) * 4096 / n_streams / 64 * 64;
-    const std::byte* begin = buffer.at + static_cast<size_t>(share.begin) * 4096;
-    uint64_t sum = 0;
-    for (size_t at = 0; at < stream_bytes; at += 64) {
-      for (size_t s = 0; s < n_streams; ++s) {
-        const std::byte* line = begin + s * stream_bytes + at;
-        if (ahead_bytes > 0)
-          __builtin_prefetch(line + ahead_bytes, 0, 2);
-        uint64_t words[8];
-        std::memcpy(words, line, sizeof(words));
-        for (const uint64_t word : words)
-          sum += word;
-      }
-    }
-    total += sum;
-  });
-  return total;
-}
-
-// The best of several ways to read: the wall is what the memory gives, not what one loop reaches.
-double best_read_seconds(const Mapped& buffer, Executor& executor) {
-  double best = 1e9;
-  for (const size_t n_streams : {1, 2, 4}) {
-    for (const size_t ahead : {0, 1024, 4096}) {
-      const Stopwatch watch;
-      const uint64_t sum = read_all(buffer, n_streams, ahead, executor);
-      check(sum != 0, "the buffer was read");
-      best = std::min(best, watch.seconds());
-    }
-  }
-  return best;
-}
 
 struct Workload {
   kv::Store& store;
@@ -138,7 +79,7 @@ AttentionWall measure_attention_wall(int n_kv_heads, int group, int head_dim, in
   }
   fill(w, n_rows, **compute);
   out.cache_bytes = int64_t{n_rows} * row_bytes * kLayers * n_kv_heads;
-  const Mapped buffer(static_cast<size_t>(out.cache_bytes));
+  const ReadBuffer buffer(static_cast<size_t>(out.cache_bytes));
   const std::vector<float> q(static_cast<size_t>(group) * head_dim, 0.3F);
   double read_seconds = 1e9;
   double attention_seconds = 1e9;

@@ -1,13 +1,14 @@
 // Attention kernels beside the walls of the machine: how fast it reads memory, how fast it multiplies and adds.
 // Compare lines of one run only; --benchmark_repetitions=5 and the smallest time, on a quiet machine.
-//   decode/TARGET/TYPE/mb:M/shuffled:S/dim:D/group:G/threads:T   ns per row of one kv head, GB/s
-//   tile, weights, anchors                                       GFLOP/s over the products that the mask leaves
+//   decode/TARGET/TYPE/mb:M/shuffled:S/dim:D/group:G/threads:T   ns per row of one kv head, GB/s, share of the reading
+//                                                                of M MiB that the start measured
+//   tile, weights, anchors     GFLOP/s over the products that the mask leaves, share of the multiply-adds of TARGET
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -17,6 +18,7 @@
 
 #include "base/check.h"
 #include "kernels/attention.h"
+#include "walls.h"
 
 namespace kedge {
 namespace {
@@ -115,22 +117,6 @@ std::vector<float> random_floats(size_t n) {
   return out;
 }
 
-__attribute__((target("avx2"))) uint64_t read_all(const std::byte* p, size_t n_bytes) {
-  __m256i sum[4] = {};
-  for (size_t at = 0; at + 256 <= n_bytes; at += 256) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192), _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 64), _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 128), _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const char*>(p + at + 8192 + 192), _MM_HINT_T1);
-    for (size_t i = 0; i < 8; ++i) {
-      const auto* line = reinterpret_cast<const __m256i*>(p + at + i * 32);
-      sum[i % 4] = _mm256_xor_si256(sum[i % 4], _mm256_loadu_si256(line));
-    }
-  }
-  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
-  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
-}
-
 // A rate of what all threads did. This library multiplies by the iterations of all threads after adding up their
 // counters; averaging over threads takes the surplus factor out again.
 benchmark::Counter rate_of(double per_thread_iteration, int more_flags = 0) {
@@ -139,82 +125,22 @@ benchmark::Counter rate_of(double per_thread_iteration, int more_flags = 0) {
   return benchmark::Counter(per_thread_iteration, flags);
 }
 
-void read_bandwidth(benchmark::State& state, size_t n_bytes) {
-  static std::unique_ptr<Arena> arena;
-  if (state.thread_index() == 0 && (arena == nullptr || arena->size() != n_bytes)) {
-    arena = std::make_unique<Arena>(n_bytes);
-    std::memset(arena->data(), 1, n_bytes);
-  }
-  for (auto _ : state) {
-    const size_t share = n_bytes / static_cast<size_t>(state.threads());
-    benchmark::DoNotOptimize(read_all(arena->data() + share * static_cast<size_t>(state.thread_index()), share));
-  }
-  state.counters["GB/s"] = rate_of(static_cast<double>(n_bytes) / state.threads() / 1e9);
+// What one thread and iteration read or compute, as a rate and as a share of the wall that was measured at the start.
+void set_gb(benchmark::State& state, double bytes, size_t wall_bytes) {
+  state.counters["GB/s"] = rate_of(bytes / 1e9);
+  state.counters["of_read"] = rate_of(bytes / 1e9 / bench::read_gb_s(wall_bytes, state.threads()));
 }
 
-// Twelve independent chains keep both multiply-add units of a core busy. Each starts from a value of its own (else the
-// compiler keeps one chain) and converges to 1.
-constexpr int kPeakRounds = 20000;
-
-__attribute__((target("avx2,fma"))) float multiply_add_avx2() {
-  __m256 sum[12];
-  for (int i = 0; i < 12; ++i)
-    sum[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 half = _mm256_set1_ps(0.5F);
-  for (int i = 0; i < kPeakRounds; ++i) {
-#pragma GCC unroll 12
-    for (auto& x : sum)
-      x = _mm256_fmadd_ps(x, half, half);
-  }
-  for (auto& x : sum)
-    sum[0] = _mm256_add_ps(sum[0], x);
-  return _mm256_cvtss_f32(sum[0]);
-}
-
-__attribute__((target("avx512f"))) float multiply_add_avx512() {
-  __m512 sum[12];
-  for (int i = 0; i < 12; ++i)
-    sum[i] = _mm512_set1_ps(static_cast<float>(i));
-  const __m512 half = _mm512_set1_ps(0.5F);
-  for (int i = 0; i < kPeakRounds; ++i) {
-#pragma GCC unroll 12
-    for (auto& x : sum)
-      x = _mm512_fmadd_ps(x, half, half);
-  }
-  for (auto& x : sum)
-    sum[0] = _mm512_add_ps(sum[0], x);
-  return _mm512_cvtss_f32(sum[0]);
-}
-
-#ifndef __clang__
-__attribute__((target("avx512f,avx512bf16"))) float multiply_add_bf16() {
-  __m512 sum[12];
-  for (int i = 0; i < 12; ++i)
-    sum[i] = _mm512_set1_ps(static_cast<float>(i));
-  const auto half = (__m512bh)_mm512_set1_epi32(0x3F003F00);
-  for (int i = 0; i < kPeakRounds; ++i) {
-#pragma GCC unroll 12
-    for (auto& x : sum)
-      x = _mm512_dpbf16_ps(x, half, half);
-  }
-  for (auto& x : sum)
-    sum[0] = _mm512_add_ps(sum[0], x);
-  return _mm512_cvtss_f32(sum[0]);
-}
-#endif
-
-void set_gflops(benchmark::State& state, double flops) { state.counters["GFLOP/s"] = rate_of(flops / 1e9); }
-
-void multiply_add_peak(benchmark::State& state, float (*loop)(), int flops_per_step) {
-  for (auto _ : state)
-    benchmark::DoNotOptimize(loop());
-  set_gflops(state, 12.0 * kPeakRounds * flops_per_step);
+void set_gflops(benchmark::State& state, double flops, const AttentionKernels& kernels) {
+  state.counters["GFLOP/s"] = rate_of(flops / 1e9);
+  state.counters["of_peak"] = rate_of(flops / 1e9 / bench::peak_gflop_s(kernels.name, state.threads()));
 }
 
 struct Case {
   const AttentionKernels* kernels;
   CacheShape cache;
   int group;
+  size_t wall_bytes = 0;  // decode: of the read wall it is held against
 };
 
 // Each thread takes its half of the (head, segment) items, as a decoding step does.
@@ -240,7 +166,7 @@ void decode(benchmark::State& state, const Case& c) {
     benchmark::DoNotOptimize(partial.data());
   }
   const double rows = static_cast<double>(n_mine) * kSegmentRows;
-  state.counters["GB/s"] = rate_of(rows * c.cache.head_dim * 4 / 1e9);
+  set_gb(state, rows * c.cache.head_dim * 4, c.wall_bytes);
   state.counters["ns/row"] = rate_of(rows / 1e9, benchmark::Counter::kInvert);
 }
 
@@ -279,7 +205,7 @@ void tile(benchmark::State& state, const Case& c) {
     c.kernels->attend_tile(cache.head(0), block.queries, out, reinterpret_cast<float*>(scratch.data()));
     benchmark::DoNotOptimize(y.data());
   }
-  set_gflops(state, 4 * c.cache.head_dim * visible_pairs(c, kTileQueries));
+  set_gflops(state, 4 * c.cache.head_dim * visible_pairs(c, kTileQueries), *c.kernels);
 }
 
 constexpr int kWindow = 32;
@@ -292,7 +218,7 @@ void weights(benchmark::State& state, const Case& c) {
     c.kernels->attention_weights(cache.head(0), block.queries, out.data());
     benchmark::DoNotOptimize(out.data());
   }
-  set_gflops(state, 2 * c.cache.head_dim * visible_pairs(c, kWindow));
+  set_gflops(state, 2 * c.cache.head_dim * visible_pairs(c, kWindow), *c.kernels);
 }
 
 void anchors(benchmark::State& state, const Case& c) {
@@ -305,7 +231,7 @@ void anchors(benchmark::State& state, const Case& c) {
     c.kernels->anchor_scores(cache.head(0), a.data(), y.data(), n, score.data());
     benchmark::DoNotOptimize(score.data());
   }
-  set_gflops(state, 2.0 * c.cache.head_dim * n * c.cache.n_rows);
+  set_gflops(state, 2.0 * c.cache.head_dim * n * c.cache.n_rows, *c.kernels);
 }
 
 void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuffled, int head_dim, int group) {
@@ -317,7 +243,8 @@ void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuf
   const Case c = {
       .kernels = kernels,
       .cache = {.type = type, .head_dim = head_dim, .n_heads = n_heads, .n_rows = n_rows, .shuffled = shuffled},
-      .group = group};
+      .group = group,
+      .wall_bytes = static_cast<size_t>(mb) << 20};
   benchmark::RegisterBenchmark(name.c_str(), decode, c)->ThreadRange(1, 2)->UseRealTime();
 }
 
@@ -330,32 +257,21 @@ void add_products(const AttentionKernels* kernels, RowType type, int n_rows, int
   benchmark::RegisterBenchmark(("anchors" + name).c_str(), anchors, c)->UseRealTime();
 }
 
-void add_peaks() {
-  if (attention_kernels("avx2") != nullptr) {
+// Measured before anything else runs, on a quiet machine; the benchmarks find them remembered.
+void print_walls() {
+  for (const int n_threads : {1, 2}) {
     for (const size_t mb : {1U, 64U, 512U}) {
-      const std::string name = "read/mb:" + std::to_string(mb);
-      benchmark::RegisterBenchmark(name.c_str(), read_bandwidth, mb << 20)->ThreadRange(1, 2)->UseRealTime();
+      std::fprintf(stderr, "wall: reading %zu MiB with %d threads %.1f GB/s\n", mb, n_threads,
+                   bench::read_gb_s(mb << 20, n_threads));
     }
-    benchmark::RegisterBenchmark("peak/avx2", multiply_add_peak, multiply_add_avx2, 16)
-        ->ThreadRange(1, 2)
-        ->UseRealTime();
+    for (const bench::Peak& peak : bench::peaks()) {
+      std::fprintf(stderr, "wall: %s multiply-adds with %d threads %.1f GFLOP/s\n", std::string(peak.target).c_str(),
+                   n_threads, bench::peak_gflop_s(peak.target, n_threads));
+    }
   }
-  if (attention_kernels("avx512") != nullptr) {
-    benchmark::RegisterBenchmark("peak/avx512", multiply_add_peak, multiply_add_avx512, 32)
-        ->ThreadRange(1, 2)
-        ->UseRealTime();
-  }
-#ifndef __clang__
-  if (attention_kernels("avx512bf16") != nullptr) {
-    benchmark::RegisterBenchmark("peak/avx512bf16", multiply_add_peak, multiply_add_bf16, 64)
-        ->ThreadRange(1, 2)
-        ->UseRealTime();
-  }
-#endif
 }
 
 void add_all() {
-  add_peaks();
   for (const char* name : {"avx2", "avx512", "avx512bf16"}) {
     const AttentionKernels* kernels = attention_kernels(name);
     if (kernels == nullptr)
@@ -380,10 +296,11 @@ void add_all() {
 }  // namespace kedge
 
 int main(int argc, char** argv) {
-  kedge::add_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv))
     return 1;
+  kedge::print_walls();
+  kedge::add_all();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

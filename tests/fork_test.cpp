@@ -97,8 +97,8 @@ TEST_F(TinyFork, AParentReadInChunksGivesTheSameRows) {
 
 TEST_F(TinyFork, TracesMemoryAsASessionOfItsOwn) {
   const std::vector<Token> prompt = random_tokens(300, 5);
-  SessionOptions options = session_options(
-      {.budget = "25%", .policy = "snapkv", .prompt = 300, .generated = 20, .hold_continuation = true});
+  SessionOptions options =
+      session_options({.budget = "25%", .policy = "snapkv", .prompt = 300, .generated = 20, .hold_continuation = true});
   options.trace_memory = true;
   const auto alone = open_session(*model_, options);
   must(alone->prefill(prompt));

@@ -64,6 +64,11 @@ TEST(LlamaSide, SaysWhatTheOracleSays) {
   EXPECT_LT(worst, 1e-2);
   EXPECT_EQ(side->n_tokens(), 70);
 
+  side->truncate(20);
+  EXPECT_EQ(side->n_tokens(), 20);
+  ASSERT_TRUE(side->append(all.subspan(20, 5)).ok());
+  EXPECT_LT(largest_difference(side->logits(), expected[24]), 1e-2);
+
   side->clear();
   EXPECT_EQ(side->n_tokens(), 0);
   ASSERT_TRUE(side->append(all.first(1)).ok());
@@ -91,6 +96,20 @@ TEST(LlamaSide, RestSendsThePoolToSleep) {
   ASSERT_TRUE(side->append(test::random_tokens(8, 1)).ok());
   side->rest();
   EXPECT_TRUE(wait_until_quiet(0.1));
+}
+
+TEST(LlamaSide, StopsWhenAsked) {
+  const test::TempDir folder;
+  bool stop = false;
+  const auto side = open({.path = tiny_model(folder), .n_threads = 1, .n_ctx = 256, .stop = [&] { return stop; }});
+  ASSERT_NE(side, nullptr);
+  const std::vector<int32_t> tokens = test::random_tokens(200, 1);
+  ASSERT_TRUE(side->append(tokens).ok());
+  side->clear();
+  stop = true;
+  const Result<double> seconds = side->append(tokens);
+  ASSERT_FALSE(seconds.ok());
+  EXPECT_EQ(seconds.error().code, ErrorCode::cancelled);
 }
 
 TEST(LlamaSide, RefusesWhatItCannotDo) {

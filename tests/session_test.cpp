@@ -285,6 +285,20 @@ TEST_F(TinySession, UnannouncedPromptsHoldTheBudgetToo) {
   }
 }
 
+// Three tokens after 30: each reads the rows so far and its own, in 3 layers of 2 kv heads of 64 f16 values, K and V.
+TEST_F(TinySession, CountsTheRowsThatDecodingReads) {
+  const auto session = open_session(*model_, session_options({.policy = "none", .prompt = 30}));
+  must(session->prefill(random_tokens(30, 1)));
+  EXPECT_EQ(session->stats().decode_attention_row_bytes, 0);
+  EXPECT_EQ(session->stats().decode_attention_seconds, 0);
+  for (const Token token : random_tokens(3, 2))
+    must(session->decode(token));
+  const Stats stats = session->stats();
+  EXPECT_EQ(stats.decode_attention_row_bytes, (31 + 32 + 33) * 3 * 2 * 64 * 2 * 2);
+  EXPECT_GT(stats.decode_attention_seconds, 0);
+  EXPECT_LT(stats.decode_attention_seconds, stats.decode_seconds);
+}
+
 TEST_F(TinySession, SessionsDoNotTouchEachOther) {
   const std::vector<Token> first = random_tokens(300, 9);
   const std::vector<Token> second = random_tokens(280, 10);

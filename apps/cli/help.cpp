@@ -121,6 +121,23 @@ std::string markdown_policies() {
   return text;
 }
 
+std::vector<VerbList> lists_of(const VerbSpec& verb) {
+  return verb.lists == nullptr ? std::vector<VerbList>() : verb.lists();
+}
+
+std::string markdown_lists() {
+  std::string text;
+  for (const VerbSpec& verb : verbs()) {
+    for (const VerbList& list : lists_of(verb)) {
+      text += "\n## " + list.title + " of " + std::string(verb.name) +
+              "\n\n| name | what it is | source |\n|---|---|---|\n";
+      for (const VerbListEntry& entry : list.entries)
+        text += "| " + code_cell(entry.name) + " | " + cell(entry.summary) + " | " + cell(entry.source) + " |\n";
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string help_page() {
@@ -152,6 +169,17 @@ std::string help_page(const VerbSpec& verb) {
     if (!rows.empty())
       text += "\n" + std::string(group) + "\n" + rows;
   }
+  for (const VerbList& list : lists_of(verb)) {
+    text += "\n" + list.title + "\n";
+    for (const VerbListEntry& entry : list.entries) {
+      std::string left = "  " + entry.name;
+      if (left.size() + 2 > kHelpColumn)
+        left += "\n" + std::string(kHelpColumn, ' ');
+      else
+        left.resize(kHelpColumn, ' ');
+      text += left + wrapped(entry.summary, kHelpColumn) + "\n";
+    }
+  }
   return text + "\n" +
          wrapped(
              "Every option is also an environment variable (KEDGE_KV_BUDGET for --kv-budget) and a key of the TOML "
@@ -175,11 +203,14 @@ std::string markdown_page() {
   text += markdown_options();
   text += "\n## Policies\n\n`--kv-policy SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]]`\n";
   text += markdown_policies();
+  text += markdown_lists();
   text +=
       "\n## Exit codes\n\n| code | meaning |\n|---|---|\n| 0 | done |\n| 1 | failed: a file, memory, a prompt longer "
       "than the "
       "context |\n| 2 | usage: an unknown flag, policy, option or unit |\n| 3 | the model is missing, damaged or not "
-      "supported |\n| 4 | the budget cannot hold what must be held; the message has the arithmetic |\n| 130 | "
+      "supported |\n| 4 | the budget cannot hold what must be held; the message has the arithmetic |\n| 5 | a run "
+      "folder that "
+      "another process is writing |\n| 6 | the quality gate failed (`kedge eval --baseline`) |\n| 130 | "
       "interrupted "
       "(SIGINT) |\n| 143 | terminated (SIGTERM) |\n";
   return text;

@@ -20,6 +20,7 @@ constexpr const char* kGroupBudget = "KV budget";
 constexpr const char* kGroupSampling = "Sampling";
 constexpr const char* kGroupWindows = "Windows";
 constexpr const char* kGroupGrid = "Grid";
+constexpr const char* kGroupBench = "Tests of bench";
 constexpr const char* kGroupReports = "Reports and logs";
 
 constexpr OptionSpec kTable[] = {
@@ -31,7 +32,8 @@ constexpr OptionSpec kTable[] = {
      "prompt"},
     {"-n", "--predict", "N", kGroupInput, kRun | kInspect, &Settings::predict,
      "tokens to generate; -1: until end of generation or the context is full", -1, 1e9},
-    {"", "--chat", "", kGroupInput, kRun | kEval, &Settings::chat, "apply the chat template to the prompt as one user message"},
+    {"", "--chat", "", kGroupInput, kRun | kEval, &Settings::chat,
+     "apply the chat template to the prompt as one user message"},
     {"-i", "--interactive", "", kGroupInput, kRun, &Settings::interactive,
      "chat on the terminal; /quit or end of file leaves, Ctrl-C stops an answer, twice exits"},
     {"", "--system", "TEXT", kGroupInput, kRun, &Settings::system, "system message of --chat and --interactive"},
@@ -39,7 +41,7 @@ constexpr OptionSpec kTable[] = {
      "a built-in template of libllama instead of the model's own"},
 
     // Model and machine
-    {"-m", "--model", "FILE", kGroupModel, kEngine, &Settings::model, "the model, a GGUF file"},
+    {"-m", "--model", "FILE", kGroupModel, kEngine | kBench, &Settings::model, "the model, a GGUF file"},
     {"-c", "--ctx-size", "N", kGroupModel, kEngine, &Settings::ctx_size,
      "most tokens of prompt and answer together; 0: what the model was trained to, or more where the budget evicts", 0,
      1e9},
@@ -48,9 +50,9 @@ constexpr OptionSpec kTable[] = {
     {"-b", "--batch-size", "N", kGroupModel, kEngine, &Settings::batch_size,
      "most tokens of a chunk where the prompt is read in chunks", 1, 1e9},
     {"-ub", "--ubatch-size", "N", kGroupModel, kEngine, &Settings::ubatch_size, "tokens of one graph", 1, 1e9},
-    {"", "--kernels", "SET", kGroupModel, kEngine, &Settings::kernels, "attention kernels", kAny, kAnyMax,
+    {"", "--kernels", "SET", kGroupModel, kEngine | kBench, &Settings::kernels, "attention kernels", kAny, kAnyMax,
      "auto|ref|avx2|avx512|avx512bf16"},
-    {"", "--prompt-weights", "TYPE", kGroupModel, kEngine, &Settings::prompt_weights,
+    {"", "--prompt-weights", "TYPE", kGroupModel, kEngine | kBench, &Settings::prompt_weights,
      "how matrix products of a prompt read the weights", kAny, kAnyMax, "auto|native|f32|bf16"},
 
     // KV budget
@@ -60,14 +62,14 @@ constexpr OptionSpec kTable[] = {
     {"", "--kv-policy", "POLICY", kGroupBudget, kModel, &Settings::kv_policy,
      "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: andpro with a "
      "budget, none without"},
-    {"", "--kv-sinks", "N", kGroupBudget, kModel, &Settings::kv_sinks,
+    {"", "--kv-sinks", "N", kGroupBudget, kModel | kBench, &Settings::kv_sinks,
      "first rows that are never evicted; not given: the policy's default"},
-    {"", "--kv-recent", "N|P%", kGroupBudget, kModel, &Settings::kv_recent,
+    {"", "--kv-recent", "N|P%", kGroupBudget, kModel | kBench, &Settings::kv_recent,
      "newest rows that are never evicted, as rows or a share of the budget; not given: the policy's default"},
     {"", "--kv-overflow", "WHAT", kGroupBudget, kModel, &Settings::kv_overflow,
      "when the tokens do not fit the budget: evict rows, end with an error, or truncate the prompt", kAny, kAnyMax,
      "evict|error|truncate"},
-    {"", "--prefill-order", "ORDER", kGroupBudget, kModel, &Settings::prefill_order,
+    {"", "--prefill-order", "ORDER", kGroupBudget, kModel | kBench, &Settings::prefill_order,
      "how a prompt is read: every layer in full before it is evicted (exact), or in chunks (any length in any budget)",
      kAny, kAnyMax, "auto|layer-major|chunked"},
     {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_k,
@@ -149,6 +151,37 @@ constexpr OptionSpec kTable[] = {
     {"", "--prompt-tokens", "N", kGroupInput, kInspect, &Settings::prompt_tokens,
      "length of the prompt the budget is explained for; 0: the trained context less --predict", 0, 1e9},
 
+    // bench: llama-bench's flags, and the axes of the KV store
+    {"-p", "--n-prompt", "LIST", kGroupBench, kBench, &Settings::bench_prompts,
+     "tokens of a prompt to read; LIST is 512,1024 or a range first-last, first-last+step, first-last*factor; 0: none"},
+    {"-n", "--n-gen", "LIST", kGroupBench, kBench, &Settings::bench_gens, "tokens to decode one by one; 0: none"},
+    {"-pg", "--prompt-gen", "PP,TG", kGroupBench, kBench, &Settings::bench_pairs,
+     "read PP tokens and decode TG, timed together; several pairs are joined by ';'"},
+    {"-d", "--n-depth", "LIST", kGroupBench, kBench, &Settings::bench_depths,
+     "tokens that are in the cache before the timed part"},
+    {"-t", "--threads", "LIST", kGroupBench, kBench, &Settings::bench_threads,
+     "threads; 0: one per CPU this process may use"},
+    {"-b", "--batch-size", "LIST", kGroupBench, kBench, &Settings::bench_batches,
+     "most tokens of a chunk where the prompt is read in chunks; llama.cpp's batch"},
+    {"-ub", "--ubatch-size", "LIST", kGroupBench, kBench, &Settings::bench_ubatches, "tokens of one graph"},
+    {"-ctk", "--cache-type-k", "LIST", kGroupBench, kBench, &Settings::bench_cache_k,
+     "types of key rows (f16, bf16); must be those of the value rows"},
+    {"-ctv", "--cache-type-v", "LIST", kGroupBench, kBench, &Settings::bench_cache_v,
+     "types of value rows; must be those of the key rows"},
+    {"", "--kv-budget", "LIST", kGroupBench, kBench, &Settings::bench_budgets,
+     "budgets: none (the full cache), 16MiB, 10% (of the full cache of the test), 2048tok"},
+    {"", "--kv-policy", "LIST", kGroupBench, kBench, &Settings::bench_policies,
+     "policies; a piece k=v belongs to the policy before it: andpro:window=32,pool=11,snapkv are two"},
+    {"-r", "--repetitions", "N", kGroupBench, kBench, &Settings::bench_repetitions, "times that each test is run", 1,
+     10000},
+    {"", "--delay", "SECONDS", kGroupBench, kBench, &Settings::bench_delay, "pause before each test", 0, 3600},
+    {"", "--no-warmup", "", kGroupBench, kBench, &Settings::bench_no_warmup, "time the first run of a test too"},
+    {"-o", "--output", "FORMAT", kGroupBench, kBench, &Settings::bench_output, "what standard output gets", kAny,
+     kAnyMax, "md|csv|json|jsonl"},
+    {"", "--vs", "OTHER", kGroupBench, kBench, &Settings::bench_vs,
+     "run llama.cpp too, in this process, in turn with Kedge, on the same tokens (flash attention, f16 cache)", kAny,
+     kAnyMax, "llama.cpp"},
+
     // Reports and logs
     {"", "--json", "", kGroupReports, kPerplexity | kInspect | kPolicies | kEval, &Settings::json,
      "one JSON object on standard output instead of text (perplexity: with --kl-divergence)"},
@@ -156,7 +189,11 @@ constexpr OptionSpec kTable[] = {
      "write what the run did and held as one JSON object"},
     {"", "--kv-map", "FILE", kGroupReports, kRun, &Settings::kv_map,
      "write the kept positions of every layer and kv head as JSON"},
-    {"", "--progress", "HOW", kGroupReports, kMeasure, &Settings::progress,
+    // report
+    {"-o", "--html", "FILE", kGroupReports, kReport, &Settings::html, "the page to write"},
+    {"", "--figures", "DIR", kGroupReports, kReport, &Settings::figures, "also write every figure there, as .svg"},
+
+    {"", "--progress", "HOW", kGroupReports, kMeasure | kBench, &Settings::progress,
      "progress on standard error; auto: a bar on a terminal, plain lines otherwise", kAny, kAnyMax,
      "auto|plain|json|none"},
     {"-v", "--verbose", "", kGroupReports, kAll, &Settings::verbose, "more on standard error"},

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <set>
+#include <map>
 
 #include "engine.h"
 #include "help.h"
@@ -46,12 +46,14 @@ class TempFile {
 };
 
 TEST(OptionTable, NamesAreUnique) {
-  std::set<std::string_view> seen;
+  std::map<std::string_view, unsigned> seen;  // the verbs that have a row of this name
   for (const OptionSpec& row : option_table()) {
     EXPECT_TRUE(row.name.starts_with("--")) << row.name;
-    EXPECT_TRUE(seen.insert(row.name).second) << row.name;
+    EXPECT_EQ(seen[row.name] & row.verbs, 0U) << row.name;
+    seen[row.name] |= row.verbs;
     if (!row.short_name.empty()) {
-      EXPECT_TRUE(seen.insert(row.short_name).second) << row.short_name;
+      EXPECT_EQ(seen[row.short_name] & row.verbs, 0U) << row.short_name;
+      seen[row.short_name] |= row.verbs;
     }
     EXPECT_FALSE(row.help.empty()) << row.name;
     EXPECT_NE(row.verbs, 0U) << row.name;

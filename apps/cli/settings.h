@@ -90,6 +90,28 @@ struct Settings {
   // inspect
   int prompt_tokens = 0;
 
+  // report
+  std::string html = "report.html";
+  std::string figures;
+
+  // bench: lists as llama-bench writes them (apps/bench/lists.h)
+  std::string bench_prompts = "512";
+  std::string bench_gens = "128";
+  std::string bench_pairs;
+  std::string bench_depths = "0";
+  std::string bench_threads = "0";
+  std::string bench_batches = "2048";
+  std::string bench_ubatches = "512";
+  std::string bench_cache_k = "f16";
+  std::string bench_cache_v = "f16";
+  std::string bench_budgets = "none";
+  std::string bench_policies = "andpro";
+  int bench_repetitions = 5;
+  int bench_delay = 0;
+  bool bench_no_warmup = false;
+  std::string bench_output = "md";
+  std::string bench_vs;
+
   bool help = false;
   std::vector<std::string> positional;
 };

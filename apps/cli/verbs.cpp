@@ -20,7 +20,7 @@ constexpr VerbSpec kVerbs[] = {
      policies_verb},
     {"eval", kEval, "TASK[,TASK...]",
      "Measures what policies and budgets cost on a task, and what they save, in one run folder that can be resumed.",
-     eval_verb},
+     eval_verb, eval_lists},
     {"bench", kBench, "", "Times prompt reading and decoding like llama-bench, over KV budgets and policies too.",
      bench_verb},
     {"report", kReport, "RUN...", "Writes one self-contained HTML page from the folders that `kedge eval` made.",

@@ -2,11 +2,23 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "settings.h"
 
 namespace kedge::cli {
+
+struct VerbListEntry {
+  std::string name;     // "needle:keys=1,values=1"
+  std::string summary;  // one line
+  std::string source;   // may be empty
+};
+struct VerbList {
+  std::string title;  // "Tasks"
+  std::vector<VerbListEntry> entries;
+};
 
 struct VerbSpec {
   std::string_view name;
@@ -14,6 +26,8 @@ struct VerbSpec {
   std::string_view positional;  // "[FILE]"; empty: takes none
   std::string_view summary;
   int (*run)(const Settings& settings);  // returns the exit code
+  // What a verb has to list beyond its options: entries of its own registries.
+  std::vector<VerbList> (*lists)() = nullptr;
 };
 
 std::span<const VerbSpec> verbs();
@@ -23,6 +37,7 @@ int perplexity_verb(const Settings& settings);  // perplexity.cpp
 int inspect_verb(const Settings& settings);     // inspect.cpp
 int policies_verb(const Settings& settings);    // policies.cpp
 int eval_verb(const Settings& settings);        // apps/eval/eval.cpp
+std::vector<VerbList> eval_lists();             // tasks and metrics
 int bench_verb(const Settings& settings);       // apps/bench/bench.cpp
 int report_verb(const Settings& settings);      // apps/report/report.cpp
 

@@ -19,8 +19,8 @@ struct GateResult {
   int n_failed = 0;
 };
 
-// Compares the groups that pool depths and lengths: (task, policy, budget) of both metrics.json. Error usage: a group of
-// the baseline that the run lacks, or nothing in common.
+// Compares the groups that pool depths and lengths: (task, policy, budget) of both metrics.json. Error usage: a group
+// of the baseline that the run lacks, or nothing in common.
 Result<GateResult> compare_to_baseline(const Json& metrics, const Json& baseline, const GateLimits& limits);
 
 }  // namespace kedge::eval

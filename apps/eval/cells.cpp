@@ -3,10 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
-#include "cli/kl.h"
 #include "cli/signals.h"
 #include "eval/metrics.h"
 #include "eval/random.h"
@@ -69,6 +69,22 @@ void note_done(const Session& session, CellRecord& record, Row& row) {
 }
 
 }  // namespace
+
+std::vector<cli::Comparison> compare_rows(const LogitRows& full, const LogitRows& other, std::span<const Token> targets,
+                                          int n_threads) {
+  std::vector<cli::Comparison> out(other.n_rows());
+  const auto share = [&](size_t first) {
+    for (size_t i = first; i < out.size(); i += static_cast<size_t>(n_threads))
+      out[i] = cli::compare(full.row(i), other.row(i), targets[i]);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < n_threads; ++t)
+    threads.emplace_back(share, static_cast<size_t>(t));
+  share(0);
+  for (std::thread& thread : threads)
+    thread.join();
+  return out;
+}
 
 Result<Prompt> make_prompt(const Model& model, const Config& config, const Sample& sample) {
   Prompt prompt{.continuation = sample.continuation};
@@ -268,8 +284,7 @@ Status SampleRun::score(const Cell& cell, bool trace_memory, Row& row, CellRecor
   std::vector<double> full_nll;
   std::vector<double> kld;
   double same_top = 0;
-  for (size_t i = 0; i < rows->n_rows(); ++i) {
-    const cli::Comparison c = cli::compare((*full)->row(i), rows->row(i), prompt_.continuation[i]);
+  for (const cli::Comparison& c : compare_rows(**full, *rows, prompt_.continuation, engine_.model.info().n_threads)) {
     nll.push_back(c.nll);
     full_nll.push_back(c.full_nll);
     kld.push_back(c.kld);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/kl.h"
 #include "eval/config.h"
 #include "eval/records.h"
 #include "eval/task.h"
@@ -18,9 +19,9 @@ namespace kedge::eval {
 
 struct Engine {
   const Model& model;
-  SessionOptions base;              // types and batch sizes; no budget, no policy
+  SessionOptions base;                         // types and batch sizes; no budget, no policy
   llama_side::LlamaSide* reference = nullptr;  // full rows come from it instead of our full cache
-  int n_observed = 0;               // query rows that the run's policies look at
+  int n_observed = 0;                          // query rows that the run's policies look at
   bool share_prefix = true;
 };
 
@@ -49,6 +50,10 @@ struct LogitRows {
   size_t n_rows() const { return n_vocab == 0 ? 0 : values.size() / n_vocab; }
   std::span<const float> row(size_t i) const { return std::span(values).subspan(i * n_vocab, n_vocab); }
 };
+
+// Row by row, the rows spread over threads. targets: the token that came after each row's.
+std::vector<cli::Comparison> compare_rows(const LogitRows& full, const LogitRows& other, std::span<const Token> targets,
+                                          int n_threads);
 
 class SampleRun {
  public:

@@ -61,7 +61,8 @@ Result<std::vector<Budget>> parse_budgets(std::string_view list) {
     if (!budget)
       return budget.error();
     if (budget->kind == Budget::Kind::unlimited)
-      return usage("--kv-budget: '" + piece + "' is no budget; the full cache is the policy none, which is always there");
+      return usage("--kv-budget: '" + piece +
+                   "' is no budget; the full cache is the policy none, which is always there");
     if (seen.insert(piece).second)
       budgets.push_back(*budget);
   }
@@ -81,7 +82,8 @@ Result<std::vector<int64_t>> parse_lengths(std::string_view list, std::string_vi
     }
     int64_t value = 0;
     const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || stop != digits.data() + digits.size() || value < 1 || value > (int64_t{1} << 30) / scale)
+    if (error != std::errc() || stop != digits.data() + digits.size() || value < 1 ||
+        value > (int64_t{1} << 30) / scale)
       return usage(std::string(flag) + ": '" + piece + "' is not a number of tokens from 1 to 1048576k");
     if (std::ranges::find(lengths, value * scale) == lengths.end())
       lengths.push_back(value * scale);

@@ -11,15 +11,16 @@
 #include "cli/engine.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
+#include "cli/sha256.h"
 #include "cli/verbs.h"
 #include "eval/baseline.h"
-#include "eval/run_grid.h"
 #include "eval/match_run.h"
+#include "eval/metrics.h"
 #include "eval/noise_floor.h"
 #include "eval/progress.h"
+#include "eval/run_grid.h"
 #include "eval/runner.h"
 #include "eval/settings.h"
-#include "eval/sha256.h"
 #include "eval/table.h"
 #include "kedge/policy.h"
 
@@ -45,12 +46,9 @@ Json environment_json(const ModelInfo& model) {
   const std::time_t now = std::time(nullptr);
   std::tm utc = {};
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
-  return {{"cpu", cpu_name()},
-          {"threads", model.n_threads},
-          {"kernels", model.kernels},
-          {"prompt_weights", model.prompt_weights},
-          {"kedge", KEDGE_VERSION},
-          {"date", date}};
+  return {{"cpu", cpu_name()},        {"threads", model.n_threads},
+          {"kernels", model.kernels}, {"prompt_weights", model.prompt_weights},
+          {"kedge", KEDGE_VERSION},   {"date", date}};
 }
 
 // Logits of llama.cpp in place of our full cache: f32 KV without flash attention, the plainest it has.
@@ -137,8 +135,7 @@ Result<std::string> dry_run_text(const Engine& engine, const Config& config, con
       return status.error();
   }
   const Stats stats = (*session)->stats();
-  const double seconds =
-      prompt_tokens * stats.prefill_seconds / 256 + answer_tokens * stats.decode_seconds / 8;
+  const double seconds = prompt_tokens * stats.prefill_seconds / 256 + answer_tokens * stats.decode_seconds / 8;
   out += std::to_string(n_cells) + " cells, " + cli::grouped(static_cast<int64_t>(prompt_tokens)) +
          " prompt tokens read once each, about " + duration_text(seconds) + " here\n";
   return out;
@@ -166,12 +163,12 @@ Status open_all(const Settings& settings, Opened& opened) {
   if (!tasks)
     return tasks.error();
   opened.tasks = *std::move(tasks);
-  Result<std::string> hash = sha256_of_file(settings.model);
+  Result<std::string> hash = cli::sha256_of_file(settings.model);
   if (!hash)
     return hash.error();
   opened.config.model_sha256 = *std::move(hash);
   if (!opened.config.file.empty() && std::filesystem::is_regular_file(opened.config.file)) {
-    Result<std::string> file_hash = sha256_of_file(opened.config.file);
+    Result<std::string> file_hash = cli::sha256_of_file(opened.config.file);
     if (!file_hash)
       return file_hash.error();
     opened.config.file_sha256 = *std::move(file_hash);
@@ -184,7 +181,7 @@ std::string default_folder(const Config& config, const Json& json) {
   without_places.erase("file");
   without_places["model"].erase("path");
   std::string name = config.tasks.front().info->name;
-  return "kedge-eval/" + name + "-" + sha256_of(to_line(without_places)).substr(0, 8);
+  return "kedge-eval/" + name + "-" + cli::sha256_hex(to_line(without_places)).substr(0, 8);
 }
 
 Status measure_noise(RunFolder& folder, const Engine& engine, const Settings& settings, const Opened& opened) {
@@ -192,11 +189,10 @@ Status measure_noise(RunFolder& folder, const Engine& engine, const Settings& se
   if (samples.empty() || !folder.noise_floor().is_null())
     return {};
   cli::note("measuring the noise floor over " + std::to_string(samples.size()) + " windows");
-  Result<Json> floor = measure_noise_floor(engine, opened.config,
-                                           {.path = settings.model,
-                                            .n_threads = std::max(0, settings.threads),
-                                            .kernels = settings.kernels},
-                                           std::move(samples));
+  Result<Json> floor = measure_noise_floor(
+      engine, opened.config,
+      {.path = settings.model, .n_threads = std::max(0, settings.threads), .kernels = settings.kernels},
+      std::move(samples));
   if (!floor)
     return floor.error();
   return folder.add_noise_floor(*floor);
@@ -291,6 +287,12 @@ Result<std::string> evaluate(const Settings& settings) {
   if (!folder)
     return folder.error();
   cli::note("run folder " + path + (*folder)->state_text());
+  if (!settings.save_logits.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(settings.save_logits, error);
+    if (error)
+      return usage("--save-logits: cannot make the folder " + settings.save_logits + ": " + error.message());
+  }
   if (Status status = (*folder)->write("environment.json", to_pretty(environment_json(opened.model->info()))); !status)
     return status.error();
   if (settings.export_samples) {
@@ -313,6 +315,21 @@ Result<std::string> evaluate(const Settings& settings) {
 }  // namespace kedge::eval
 
 namespace kedge::cli {
+
+std::vector<VerbList> eval_lists() {
+  VerbList tasks{.title = "Tasks", .entries = {}};
+  for (const eval::TaskInfo& info : eval::tasks()) {
+    const Result<eval::TaskChoice> choice = eval::parse_task(info.name);
+    std::string summary = info.summary;
+    for (const eval::TaskOption& option : info.options)
+      summary += "; " + option.name + ": " + option.help;
+    tasks.entries.push_back({choice ? choice->text : info.name, summary, info.source});
+  }
+  VerbList metrics{.title = "Metrics", .entries = {}};
+  for (const eval::MetricInfo& info : eval::metrics())
+    metrics.entries.push_back({std::string(info.name), std::string(info.summary), ""});
+  return {tasks, metrics};
+}
 
 int eval_verb(const Settings& settings) {
   const Result<std::string> result = eval::evaluate(settings);

@@ -46,7 +46,7 @@ class Order {
   std::map<std::string, int> places_;
 };
 
-Value mean_of(const std::vector<const Row*>& rows, Value Row::* field) {
+Value mean_of(const std::vector<const Row*>& rows, Value Row::*field) {
   double sum = 0;
   int64_t n = 0;
   for (const Row* row : rows) {
@@ -59,7 +59,7 @@ Value mean_of(const std::vector<const Row*>& rows, Value Row::* field) {
 }
 
 // exp of the mean negative log-likelihood over all scored tokens.
-Value perplexity_of(const std::vector<const Row*>& rows, Value Row::* field) {
+Value perplexity_of(const std::vector<const Row*>& rows, Value Row::*field) {
   double sum = 0;
   int64_t n = 0;
   for (const Row* row : rows) {
@@ -72,14 +72,15 @@ Value perplexity_of(const std::vector<const Row*>& rows, Value Row::* field) {
 }
 
 template <typename T>
-double mean_of(const std::vector<const Row*>& rows, T Row::* field) {
+double mean_of(const std::vector<const Row*>& rows, T Row::*field) {
   double sum = 0;
   for (const Row* row : rows)
     sum += static_cast<double>(row->*field);
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-void sum_up(Group& group, const std::vector<Scored>& samples, const std::map<std::string, double>& full, uint64_t seed) {
+void sum_up(Group& group, const std::vector<Scored>& samples, const std::map<std::string, double>& full,
+            uint64_t seed) {
   std::vector<const Row*> rows;
   std::vector<double> scores;
   std::vector<double> differences;
@@ -160,9 +161,12 @@ std::vector<Group> make_groups(std::span<const CellRecord> records, uint64_t see
 }
 
 Json to_json(const Group& group) {
-  Json json = {{"task", group.task},       {"policy", group.policy},
-               {"budget", group.budget},   {"length", value_json(group.length)},
-               {"depth", value_json(group.depth)}, {"n", group.n},
+  Json json = {{"task", group.task},
+               {"policy", group.policy},
+               {"budget", group.budget},
+               {"length", value_json(group.length)},
+               {"depth", value_json(group.depth)},
+               {"n", group.n},
                {"n_errors", group.n_errors}};
   put(json, "score", group.score);
   json["keep"] = group.keep;

@@ -142,8 +142,13 @@ Result<std::vector<Token>> Haystack::context(const HaystackWish& wish, Random& r
       return tokens;
     // Too long by more than what stands before the first insert: shorter, and at another end, for it may go back and
     // forth between too long and too short.
+    int64_t excess = n_draft - wish.n_tokens;
+    do {
+      excess -= n_tokens(stretch.at(0));
+      --stretch.n;
+    } while (stretch.n > 1 && excess > n_tokens(stretch.at(0)));
+    stretch.n = std::max<size_t>(stretch.n, 1);
     stretch.end = (stretch.end + 1) % stretch.n_all;
-    stretch.n = std::max<size_t>(stretch.n - 1, 1);
   }
   return Error{.code = ErrorCode::failed,
                .message = name_ + ": no stretch of the text was found that has exactly " +

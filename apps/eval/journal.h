@@ -14,7 +14,8 @@ namespace kedge::eval {
 class Journal {
  public:
   // Opens or creates FOLDER/journal.jsonl and locks the folder against a second process. `lines` gets what is there.
-  // Errors: failed (unreadable, a damaged line other than the last: named by its number), in_use (another process writes there).
+  // Errors: failed (unreadable, a damaged line other than the last: named by its number), in_use (another process
+  // writes there).
   static Result<std::unique_ptr<Journal>> open(const std::string& folder, std::vector<Json>& lines);
   ~Journal();
   Journal(const Journal&) = delete;

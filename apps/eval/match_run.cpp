@@ -39,7 +39,8 @@ std::optional<std::vector<double>> values_of(const RunState& state, const TaskGr
 
 Error no_values(const TaskGrid& task, const Cell& cell, bool divergence) {
   return {.code = ErrorCode::usage,
-          .message = "task " + task.name + " under " + cell.policy + " " + cell.budget_text() + " has samples without a " +
+          .message = "task " + task.name + " under " + cell.policy + " " + cell.budget_text() +
+                     " has samples without a " +
                      (divergence ? "KLD: --match-kld needs kld or ppl" : "score: --match-quality needs questions")};
 }
 

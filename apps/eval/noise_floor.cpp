@@ -31,8 +31,8 @@ Result<Json> measure_noise_floor(const Engine& engine, const Config& config, con
     Result<const LogitRows*> rows_b = b.full_rows();
     if (!rows_b)
       return rows_b.error();
-    for (size_t i = 0; i < (*rows_a)->n_rows(); ++i) {
-      const cli::Comparison c = cli::compare((*rows_a)->row(i), (*rows_b)->row(i), prompt->continuation[i]);
+    const int n_threads = engine.model.info().n_threads;
+    for (const cli::Comparison& c : compare_rows(**rows_a, **rows_b, prompt->continuation, n_threads)) {
       kld.push_back(c.kld);
       same_top += c.same_top ? 1 : 0;
     }

@@ -1,6 +1,6 @@
 // How far two equally valid computations of the same model are apart, with nothing evicted: the floor below which a KL
-// divergence says nothing about eviction. Quantised weights re-quantise the activations, which amplifies every rounding;
-// f32 weights do not.
+// divergence says nothing about eviction. Quantised weights re-quantise the activations, which amplifies every
+// rounding; f32 weights do not.
 #pragma once
 
 #include "eval/cells.h"

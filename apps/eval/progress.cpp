@@ -71,7 +71,8 @@ void RunProgress::cell(const CellRecord& record, int64_t done, int64_t total) {
   if (mode_ == Mode::none)
     return;
   if (mode_ == Mode::json) {
-    const Json line = {{"event", "cell"}, {"cell", record.cell}, {"done", done}, {"total", total}, {"seconds_left", left}};
+    const Json line = {
+        {"event", "cell"}, {"cell", record.cell}, {"done", done}, {"total", total}, {"seconds_left", left}};
     std::fprintf(stderr, "%s\n", to_line(line).c_str());
     return;
   }

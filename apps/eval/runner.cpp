@@ -31,8 +31,8 @@ Status save_logits(RunState& state, SampleRun& run, const Cell& cell, const std:
 }
 
 Status run_cell(RunState& state, SampleRun& run, const Cell& cell, const std::string& task) {
-  const std::string group = task + "|" + cell.policy + "|" + cell.budget_text() + "|" +
-                            std::to_string(run.sample().length);
+  const std::string group =
+      task + "|" + cell.policy + "|" + cell.budget_text() + "|" + std::to_string(run.sample().length);
   const Stopwatch watch;
   Result<CellRecord> record = run.run(cell, !state.traced.contains(group));
   if (!record)
@@ -68,8 +68,8 @@ Result<SampleRun*> SampleCache::get(const Engine& engine, const Config& config, 
     held += entry->run->held_bytes();
     entry = held > limit_bytes_ ? entries_.erase(entry) : std::next(entry);
   }
-  entries_.push_front({key, std::make_unique<SampleRun>(engine, config, task.name, *std::move(sample),
-                                                        *std::move(prompt))});
+  entries_.push_front(
+      {key, std::make_unique<SampleRun>(engine, config, task.name, *std::move(sample), *std::move(prompt))});
   return entries_.front().run.get();
 }
 

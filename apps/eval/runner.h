@@ -10,8 +10,8 @@
 
 #include "eval/cells.h"
 #include "eval/config.h"
-#include "eval/run_grid.h"
 #include "eval/run_folder.h"
+#include "eval/run_grid.h"
 
 namespace kedge::eval {
 
@@ -37,8 +37,8 @@ struct RunState {
   const std::vector<TaskGrid>& tasks;
   RunFolder& folder;
   SampleCache& cache;
-  std::set<std::string> traced;   // task|policy|budget|length whose memory is traced already
-  std::string save_logits;        // folder for .npy files of every scored cell; "" = none
+  std::set<std::string> traced;  // task|policy|budget|length whose memory is traced already
+  std::string save_logits;       // folder for .npy files of every scored cell; "" = none
   // After every cell: cells done by this call and to do in all.
   std::function<void(const CellRecord& record, int64_t done, int64_t total)> report;
 };

@@ -37,7 +37,11 @@ std::vector<Column> all_columns() {
       {"errors", [](const Group& g) { return g.n_errors == 0 ? "" : std::to_string(g.n_errors); }},
       {"score", [](const Group& g) { return with_error(g.score, "%.3f +- %.3f"); }},
       {"to full", [](const Group& g) { return with_error(g.difference, "%+.3f +- %.3f"); }},
-      {"KLD", [](const Group& g) { return with_error(g.kld, "%.4f +- %.4f"); }},
+      {"KLD",
+       [](const Group& g) {
+         const bool tiny = g.kld.mean > 0 && g.kld.mean < 1e-3;
+         return with_error(g.kld, tiny ? "%.2e +- %.0e" : "%.4f +- %.4f");
+       }},
       {"KLD max", [](const Group& g) { return g.kld_max ? text("%.3f", *g.kld_max) : std::string(); }},
       {"same top", [](const Group& g) { return g.same_top ? text("%.1f%%", 100 * *g.same_top) : std::string(); }},
       {"PPL", [](const Group& g) { return g.ppl ? text("%.4f", *g.ppl) : std::string(); }},

@@ -149,6 +149,8 @@ struct LlamaSide::Impl {
   Status decode(std::span<const int32_t> tokens, size_t first_output) {
     batch->fill(tokens, n_tokens, first_output);
     const int32_t rc = llama_decode(context, batch->get());
+    if (rc == 2)
+      return Error{.code = ErrorCode::cancelled, .message = "interrupted"};
     if (rc != 0) {
       return Error{.code = ErrorCode::failed,
                    .message = "llama_decode: status " + std::to_string(rc) + " for " + std::to_string(tokens.size()) +
@@ -193,6 +195,10 @@ Result<std::unique_ptr<LlamaSide>> LlamaSide::open(const LlamaOptions& options) 
                  .message = "llama.cpp: no context of " + std::to_string(options.n_ctx) + " tokens and " +
                             std::to_string(n_threads) + " threads"};
   }
+  if (options.stop) {
+    const auto ask = [](void* user) { return static_cast<Impl*>(user)->options.stop(); };
+    llama_set_abort_callback(impl->context, ask, impl.get());
+  }
   llama_attach_threadpool(impl->context, impl->threads, impl->threads);
   impl->batch = std::make_unique<Batch>(options.n_batch);
   return std::unique_ptr<LlamaSide>(new LlamaSide(std::move(impl)));
@@ -205,6 +211,15 @@ int64_t LlamaSide::n_tokens() const { return impl_->n_tokens; }
 void LlamaSide::clear() {
   llama_memory_clear(llama_get_memory(impl_->context), true);
   impl_->n_tokens = 0;
+}
+
+void LlamaSide::truncate(int64_t n_tokens) {
+  if (n_tokens <= 0) {
+    clear();
+  } else if (n_tokens < impl_->n_tokens) {
+    llama_memory_seq_rm(llama_get_memory(impl_->context), 0, static_cast<llama_pos>(n_tokens), -1);
+    impl_->n_tokens = n_tokens;
+  }
 }
 
 Result<double> LlamaSide::append(std::span<const int32_t> tokens) {

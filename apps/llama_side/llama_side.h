@@ -22,6 +22,7 @@ struct LlamaOptions {
   // The CPU's own layouts of the weights: what llama.cpp's programs use, and fastest. Without them products are those
   // of the weights as stored.
   bool repack_weights = true;
+  std::function<bool()> stop;  // asked between graph nodes; true ends the call with error cancelled
 };
 
 // One sequence over libllama. The thread pool is created once, each of its threads on one CPU of the caller's affinity
@@ -38,11 +39,12 @@ class LlamaSide {
   int n_ctx() const;
   int64_t n_tokens() const;  // appended since the last clear()
 
-  // Forgets all tokens.
+  // Forgets all tokens, or all but the first n.
   void clear();
+  void truncate(int64_t n_tokens);
 
   // Appends tokens in batches of n_batch; logits of the last one are then in logits(). Seconds taken.
-  // Errors: context_too_long (nothing appended), failed.
+  // Errors: context_too_long (nothing appended), cancelled (then clear() or truncate()), failed.
   Result<double> append(std::span<const int32_t> tokens);
   std::span<const float> logits() const;  // f32 [n_vocab]; empty before the first token
 

@@ -13,6 +13,8 @@ struct Stats {
   double prefill_seconds = 0;
   double decode_seconds = 0;
   double policy_ms = 0;  // scoring, selection and compaction, included in the two above
+  double decode_attention_seconds = 0;     // of decode_seconds: reading K and V rows and the products with them
+  int64_t decode_attention_row_bytes = 0;  // K and V payload read in that time
   int64_t kv_live_bytes = 0;
   int64_t kv_peak_bytes = 0;    // never above kv_budget_bytes
   int64_t kv_full_bytes = 0;    // what a full cache of the tokens so far would hold

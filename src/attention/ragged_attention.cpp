@@ -95,6 +95,10 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   long total = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head)
     total += self.options_.rows->view(node.layer, head).n_rows;
+  if (ith == 0) {
+    self.decode_time_.row_bytes += total * 2 * shape.head_dim * kRowTypeBytes;
+    self.segments_watch_ = Stopwatch();
+  }
   const Share share = share_of(total, ith, nth);
   long at = 0;
   int slot = 0;
@@ -120,6 +124,8 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
   const AttentionShape& shape = self.options_.shape;
   const int group = shape.group();
   const int floats_each = partial_floats(group, shape.head_dim);
+  if (ith == 0)  // the barrier before this node has waited for every thread's segments
+    self.decode_time_.seconds += self.segments_watch_.seconds();
   int slot = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head) {
     const int n_segments = segments_of(self.options_.rows->view(node.layer, head).n_rows);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <span>
@@ -15,6 +16,7 @@
 
 #include "attention/attention_port.h"
 #include "attention/taps.h"
+#include "base/clock.h"
 #include "kernels/attention.h"
 
 namespace kedge::attention {
@@ -63,6 +65,14 @@ class RaggedAttention final : public AttentionPort {
   // Forgets the nodes of graphs that no longer exist.
   void clear_nodes() { nodes_.clear(); }
 
+  // What decoding has spent on attention over rows: wall time from the first thread's start to the last one's end in
+  // every layer (append, merge and the rest of the graph are outside), and the K and V bytes read in it.
+  struct DecodeTime {
+    double seconds = 0;
+    int64_t row_bytes = 0;
+  };
+  const DecodeTime& decode_time() const { return decode_time_; }
+
  private:
   struct Node {
     RaggedAttention* port;
@@ -82,6 +92,8 @@ class RaggedAttention final : public AttentionPort {
   std::atomic<int> next_tile_{0};  // prefill: next tile to hand out
   std::vector<float> scratch_;     // prefill: per thread, 64-byte aligned
   long scratch_floats_ = 0;
+  DecodeTime decode_time_;    // thread 0 only
+  Stopwatch segments_watch_;  // since thread 0 began the running layer's segments
 };
 
 }  // namespace kedge::attention

@@ -111,7 +111,7 @@ struct Planner {
       plan.line += text(" of %lld (%.1f %%)", static_cast<long long>(request.prompt_tokens),
                         100 * std::min(1.0, plan.rows_per_head / static_cast<double>(request.prompt_tokens)));
     }
-    if (!request.hold_continuation)
+    if (!request.hold_continuation && plan.decoding.growth > 0)
       plan.line += text(", evicted every %d tokens while decoding", plan.decoding.growth);
   }
 

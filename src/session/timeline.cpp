@@ -381,6 +381,8 @@ Stats Timeline::stats() const {
   const model::HyperParams& hyper = engine_.model->hyper();
   const kv::StoreStats held = store_->stats();
   Stats out = counters_;
+  out.decode_attention_seconds = decode_attention_.decode_time().seconds;
+  out.decode_attention_row_bytes = decode_attention_.decode_time().row_bytes;
   out.kv_live_bytes = held.live_bytes;
   out.kv_peak_bytes = held.peak_bytes;
   out.kv_budget_bytes = held.budget_bytes;
@@ -400,8 +402,7 @@ void Timeline::trace(double tokens) {
   if (!options_.trace_memory)
     return;
   const kv::StoreStats held = store_->stats();
-  memory_trace_.push_back(
-      {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
+  memory_trace_.push_back({.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
 }
 
 KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from kedge_cli import KEDGE, MODEL, KedgeTest
+from kedge_cli import KEDGE, MODEL, TEXT_PATH, KedgeTest
 
 GRID = ("--lengths", "256", "--depths", "20%,80%", "--samples", "1", "--kv-budget", "50%,12%", "--kv-policy",
         "andpro,streaming")
@@ -115,6 +115,17 @@ class Eval(KedgeTest):
         self.assertEqual(below.code, 6, below)
         self.assertEqual(below.out, "")
         self.assertIn("BELOW", below.err)
+
+    def test_quality_is_that_of_the_baseline(self):
+        """The gate that guards this repository. tests/data/eval-baseline holds the pooled groups of this very command;
+        the limits leave room for other CPUs and another version of the text, not for a policy that is broken (random's
+        KLD is ten times andpro's)."""
+        baseline = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "eval-baseline")
+        folder = self.path("gate")
+        self.eval_ok("needle,kld", "-f", TEXT_PATH, "--lengths", "512", "--depths", "20%,80%", "--samples", "3",
+                     "--continue", "64", "--kv-budget", "25%", "--kv-policy", "andpro,streaming",
+                     "--noise-windows", "1", "--out", folder,
+                     "--baseline", baseline, "--max-drop", "0.35", "--max-kld-rise", "1")
 
     def test_divergences_are_those_of_the_saved_rows(self):
         folder, logits = self.path("kld"), self.path("logits")

@@ -9,7 +9,7 @@ namespace kedge::eval {
 namespace {
 
 constexpr size_t kMaxPattern = size_t{1} << 16;
-constexpr size_t kMaxProduct = size_t{1} << 34;
+constexpr size_t kMaxProduct = size_t{1} << 32;
 
 // The pair with equal ends taken off, shorter side first, and what the bound of work leaves out.
 struct Pair {

@@ -89,8 +89,8 @@ TEST_F(JsonLinesTest, LongBench) {
 
 TEST_F(JsonLinesTest, Ruler) {
   const std::string niah =
-      R"({"index": 0, "input": "Some magic numbers are hidden.\nText text.\nWhat are all the special magic numbers for )"
-      R"(a, and b mentioned in the provided text?", "outputs": ["11", "22"], "length": 30, )"
+      R"({"index": 0, "input": "Some magic numbers are hidden.\nText text.\nWhat are all the special magic numbers )"
+      R"(for a, and b mentioned in the provided text?", "outputs": ["11", "22"], "length": 30, )"
       R"("answer_prefix": " The special magic numbers are"})";
   const std::string qa =
       R"({"index": 1, "input": "Answer the question based on the given documents.\n\nDocument 1:\nText\n\nQuestion: )"

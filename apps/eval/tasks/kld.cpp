@@ -21,18 +21,17 @@ Result<std::unique_ptr<Task>> make(const TaskRequest& request) {
     for (size_t i = 0; i < offsets->size(); ++i)
       windows.push_back({(*offsets)[i], length, static_cast<int64_t>(i)});
   }
-  return window_task({.name = "kld",
-                      .text = *std::move(text),
-                      .windows = std::move(windows),
-                      .continuation = request.continuation});
+  return window_task(
+      {.name = "kld", .text = *std::move(text), .windows = std::move(windows), .continuation = request.continuation});
 }
 
 }  // namespace
 
 TaskInfo kld_task() {
   return {.name = "kld",
-          .summary = "KL divergence to the full cache over what follows seeded windows of a text (--samples a length, "
-                     "--continue tokens each)",
+          .summary =
+              "KL divergence to the full cache over what follows seeded windows of a text (--samples a length, "
+              "--continue tokens each)",
           .source = "Kullback and Leibler 1951; windows as in `kedge perplexity`",
           .input = "text",
           .options = {},

@@ -76,9 +76,11 @@ class Needle : public Task {
     const bool one = answers.size() == 1;
     Question question;
     const std::string what =
-        "the special magic " + noun() + (one ? "" : "s") + " for " + asked + " mentioned in the provided text";
-    question.text =
-        (one ? "\nWhat is " : "\nWhat are all ") + what + "?\nT" + what.substr(1) + (one ? " is:" : " are:");
+        "the special magic " + noun() + (one ? "" : "s") + " for " + asked + " mentioned in the text above";
+    // One answer is begun in the very words of its sentence, so that small models can answer too.
+    const std::string begun =
+        one ? "One of the special magic " + noun() + "s for " + asked + " is:" : "T" + what.substr(1) + " are:";
+    question.text = (one ? "\n\nQuestion: What is " : "\n\nQuestion: What are all ") + what + "?\nAnswer: " + begun;
     question.metric = one ? "contains" : "contains_all";
     const int each = options_.kind == NameKind::uuids ? 40 : 12;  // tokens, for vocabularies that split digits
     question.max_tokens = 8 + each * static_cast<int>(answers.size());

@@ -19,13 +19,15 @@ class Passkey : public Task {
     const std::string key = Names(random).digits(5);
     Sample sample = Grid::sample(place);
     sample.questions.push_back(
-        {.text = "\nWhat is the pass key? The pass key is", .answers = {key}, .metric = "contains", .max_tokens = 12});
-    const HaystackWish wish{
-        .n_tokens = room(request_.tokenizer, place.length, sample.questions),
-        .opening = "There is an important fact hidden inside a lot of irrelevant text. Find it and memorize it. " +
-                   std::string("I will quiz you about it.\n"),
-        .inserts = {
-            {.text = "The pass key is " + key + ". Remember it. " + key + " is the pass key.", .depth = place.depth}}};
+        {.text =
+             "\n\nQuestion: What is the secret pass key mentioned in the text above?\nAnswer: The secret pass key is",
+         .answers = {key},
+         .metric = "contains",
+         .max_tokens = 12});
+    const HaystackWish wish{.n_tokens = room(request_.tokenizer, place.length, sample.questions),
+                            .inserts = {{.text = "\n\nThe secret pass key is " + key + ". Remember it: " + key +
+                                                 " is the secret pass key.\n\n",
+                                         .depth = place.depth}}};
     Result<std::vector<Token>> context = haystack_.context(wish, random);
     if (!context)
       return context.error();

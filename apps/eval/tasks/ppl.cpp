@@ -26,10 +26,8 @@ Result<std::unique_ptr<Task>> make(const TaskRequest& request) {
     for (int64_t offset = 0, i = 0; offset + whole <= n_tokens; offset += request.continuation, ++i)
       windows.push_back({offset, length, i});
   }
-  return window_task({.name = "ppl",
-                      .text = *std::move(text),
-                      .windows = std::move(windows),
-                      .continuation = request.continuation});
+  return window_task(
+      {.name = "ppl", .text = *std::move(text), .windows = std::move(windows), .continuation = request.continuation});
 }
 
 }  // namespace
@@ -37,8 +35,9 @@ Result<std::unique_ptr<Task>> make(const TaskRequest& request) {
 TaskInfo ppl_task() {
   return {.name = "ppl",
           .summary = "perplexity of a whole text, in windows of --lengths context and --continue scored tokens",
-          .source = "exp of the mean negative log-likelihood; windows as in llama.cpp's llama-perplexity, with the "
-                    "share that is scored given by --continue",
+          .source =
+              "exp of the mean negative log-likelihood; windows as in llama.cpp's llama-perplexity, with the "
+              "share that is scored given by --continue",
           .input = "text",
           .options = {},
           .make = make};

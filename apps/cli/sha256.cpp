@@ -1,4 +1,4 @@
-#include "eval/sha256.h"
+#include "sha256.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -11,10 +11,22 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cli/signals.h"
+#include "signals.h"
 
-namespace kedge::eval {
+namespace kedge::cli {
 namespace {
+
+using Bytes = std::array<unsigned char, 32>;
+
+std::string hex(const Bytes& bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4U];
+    text += kDigits[byte & 15U];
+  }
+  return text;
+}
 
 class Digest {
  public:
@@ -22,17 +34,10 @@ class Digest {
     check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "SHA-256 is there");
   }
   void add(const void* bytes, size_t n) { check(EVP_DigestUpdate(context_.get(), bytes, n) == 1, "SHA-256 goes on"); }
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> out{};
-    unsigned n = 0;
-    check(EVP_DigestFinal_ex(context_.get(), out.data(), &n) == 1, "SHA-256 ends");
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string text;
-    for (unsigned i = 0; i < n; ++i) {
-      text += kDigits[out[i] >> 4U];
-      text += kDigits[out[i] & 15U];
-    }
-    return text;
+  Bytes end() {
+    Bytes out{};
+    check(EVP_DigestFinal_ex(context_.get(), out.data(), nullptr) == 1, "SHA-256 ends");
+    return out;
   }
 
  private:
@@ -41,10 +46,19 @@ class Digest {
 
 }  // namespace
 
-std::string sha256_of(std::string_view bytes) {
+std::string sha256_hex(std::string_view bytes) {
   Digest digest;
   digest.add(bytes.data(), bytes.size());
-  return digest.hex();
+  return hex(digest.end());
+}
+
+std::string sha256_base64(std::string_view bytes) {
+  Digest digest;
+  digest.add(bytes.data(), bytes.size());
+  const Bytes hash = digest.end();
+  std::array<unsigned char, 45> out{};  // 44 characters and a zero
+  const int n = EVP_EncodeBlock(out.data(), hash.data(), static_cast<int>(hash.size()));
+  return {out.begin(), out.begin() + n};
 }
 
 Result<std::string> sha256_of_file(const std::string& path) {
@@ -53,7 +67,7 @@ Result<std::string> sha256_of_file(const std::string& path) {
   std::vector<char> buffer(size_t{1} << 20);
   ssize_t n = file < 0 ? -1 : 1;
   while (n > 0) {
-    if (cli::stop_requested()) {
+    if (stop_requested()) {
       ::close(file);
       return Error{.code = ErrorCode::cancelled, .message = "interrupted while reading '" + path + "'"};
     }
@@ -68,7 +82,7 @@ Result<std::string> sha256_of_file(const std::string& path) {
     ::close(file);
   if (n < 0)
     return Error{.code = ErrorCode::failed, .message = "cannot read '" + path + "': " + std::strerror(reason)};
-  return digest.hex();
+  return hex(digest.end());
 }
 
-}  // namespace kedge::eval
+}  // namespace kedge::cli
