@@ -7,10 +7,6 @@
 
 namespace kedge::bench {
 
-double mean(std::span<const double> values) {
-  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 double stddev(std::span<const double> values) {
   if (values.size() < 2)
     return 0;

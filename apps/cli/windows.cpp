@@ -5,18 +5,12 @@
 #include <set>
 #include <string>
 
+#include "split_mix.h"
+
 namespace kedge::cli {
 namespace {
 
 Error usage(std::string message) { return {.code = ErrorCode::usage, .message = std::move(message)}; }
-
-uint64_t split_mix(uint64_t& state) {
-  state += 0x9E3779B97F4A7C15U;
-  uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
 
 // High 64 bits of a * b, from 32-bit halves.
 uint64_t multiply_high(uint64_t a, uint64_t b) {

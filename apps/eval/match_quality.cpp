@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cli/kl.h"
 #include "eval/random.h"
 #include "eval/statistics.h"
 
@@ -94,10 +95,10 @@ Match summarize(const std::vector<Tried>& tried, const std::vector<double>& full
     shares.push_back(smallest_passing(tried, full, target, drawn));
     qualities.push_back(quality_of(drawn));
   }
-  match.share_lo = quantile_of(shares, 0.025);
-  match.share_hi = quantile_of(shares, 0.975);
-  match.quality_lo = quantile_of(qualities, 0.025);
-  match.quality_hi = quantile_of(qualities, 0.975);
+  match.share_lo = cli::quantile(shares, 0.025);
+  match.share_hi = cli::quantile(shares, 0.975);
+  match.quality_lo = cli::quantile(qualities, 0.025);
+  match.quality_hi = cli::quantile(qualities, 0.975);
   return match;
 }
 

@@ -1,5 +1,7 @@
 #include "eval/random.h"
 
+#include "cli/split_mix.h"
+
 namespace kedge::eval {
 
 Random::Random(uint64_t seed, std::string_view name) {
@@ -9,13 +11,7 @@ Random::Random(uint64_t seed, std::string_view name) {
   state_ = seed ^ hash;
 }
 
-uint64_t Random::next() {
-  state_ += 0x9E3779B97F4A7C15U;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
+uint64_t Random::next() { return cli::split_mix(state_); }
 
 int64_t Random::below(int64_t n) { return static_cast<int64_t>(((next() >> 32) * static_cast<uint64_t>(n)) >> 32); }
 

@@ -4,19 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "cli/kl.h"
 #include "eval/random.h"
 
 namespace kedge::eval {
-
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty())
-    return 0;
-  std::ranges::sort(values);
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(std::floor(at));
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - std::floor(at)) * (values[high] - values[low]);
-}
 
 Estimate bootstrap_mean(std::span<const double> values, uint64_t seed) {
   Estimate out{.n = static_cast<int64_t>(values.size())};
@@ -40,8 +31,8 @@ Estimate bootstrap_mean(std::span<const double> values, uint64_t seed) {
   for (const double mean : means)
     squares += (mean - centre) * (mean - centre);
   out.se = std::sqrt(squares / (kResamples - 1));
-  out.lo = quantile_of(means, 0.025);
-  out.hi = quantile_of(std::move(means), 0.975);
+  out.lo = cli::quantile(means, 0.025);
+  out.hi = cli::quantile(std::move(means), 0.975);
   return out;
 }
 

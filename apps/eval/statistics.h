@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace kedge::eval {
 
@@ -20,8 +19,5 @@ inline constexpr int kResamples = 2000;
 
 // Bootstrap of the mean (Efron 1979): kResamples resamples of the values with replacement.
 Estimate bootstrap_mean(std::span<const double> values, uint64_t seed);
-
-// Value at the share q of the values, with linear interpolation; 0 for none.
-double quantile_of(std::vector<double> values, double q);
 
 }  // namespace kedge::eval

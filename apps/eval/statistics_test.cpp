@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
+
+#include "cli/kl.h"
 
 namespace kedge::eval {
 namespace {
@@ -35,10 +38,10 @@ TEST(Bootstrap, FewOrEqualValuesHaveNoSpread) {
 }
 
 TEST(Quantile, InterpolatesBetweenSortedValues) {
-  EXPECT_DOUBLE_EQ(quantile_of({3, 1, 2}, 0.5), 2);
-  EXPECT_DOUBLE_EQ(quantile_of({0, 10}, 0.25), 2.5);
-  EXPECT_DOUBLE_EQ(quantile_of({4}, 0.99), 4);
-  EXPECT_DOUBLE_EQ(quantile_of({}, 0.5), 0);
+  EXPECT_DOUBLE_EQ(cli::quantile({3, 1, 2}, 0.5), 2);
+  EXPECT_DOUBLE_EQ(cli::quantile({0, 10}, 0.25), 2.5);
+  EXPECT_DOUBLE_EQ(cli::quantile({4}, 0.99), 4);
+  EXPECT_DOUBLE_EQ(cli::quantile({}, 0.5), 0);
 }
 
 }  // namespace

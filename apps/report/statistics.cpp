@@ -4,26 +4,14 @@
 #include <cmath>
 #include <numeric>
 
+#include "cli/split_mix.h"
+
 namespace kedge::report {
 namespace {
 
 constexpr int64_t kExactPairs = 16;
 constexpr int64_t kDraws = 20000;
 constexpr double kRounding = 1e-12;  // sums in another order differ in the last bits
-
-class SplitMix64 {
- public:
-  explicit SplitMix64(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15U);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  }
-
- private:
-  uint64_t state_;
-};
 
 // Sum of the differences where bit i of `signs` flips the i-th.
 double flipped_sum(std::span<const double> differences, uint64_t signs) {
@@ -42,13 +30,12 @@ double exact_p(std::span<const double> differences, double limit) {
 }
 
 double drawn_p(std::span<const double> differences, double limit, uint64_t seed) {
-  SplitMix64 random(seed);
   int64_t n_far = 1;  // the observed signs
   for (int64_t draw = 0; draw < kDraws; ++draw) {
     double sum = 0;
     for (size_t begin = 0; begin < differences.size(); begin += 64) {
       const size_t count = std::min<size_t>(64, differences.size() - begin);
-      sum += flipped_sum(differences.subspan(begin, count), random.next());
+      sum += flipped_sum(differences.subspan(begin, count), cli::split_mix(seed));
     }
     n_far += std::fabs(sum) >= limit ? 1 : 0;
   }
@@ -56,10 +43,6 @@ double drawn_p(std::span<const double> differences, double limit, uint64_t seed)
 }
 
 }  // namespace
-
-double mean(std::span<const double> values) {
-  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 PairedDifference paired_difference(std::span<const double> a, std::span<const double> b, uint64_t seed) {
   std::vector<double> differences;

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "cli/kl.h"
+
 namespace kedge::report {
 
 struct PairedDifference {
@@ -33,6 +35,6 @@ struct CostValue {
 // growing cost; of equal points the first.
 std::vector<size_t> pareto_front(std::span<const CostValue> points);
 
-double mean(std::span<const double> values);  // 0 for none
+using cli::mean;
 
 }  // namespace kedge::report
