@@ -6,8 +6,10 @@
 #include <cstring>
 
 #include "door.h"
+#include "same_future.h"
 #include "support/kl.h"
 #include "support/real_model.h"
+#include "support/temp_dir.h"
 
 namespace kedge::test {
 namespace {
@@ -103,6 +105,39 @@ TEST_F(RealSession, BudgetsHoldOverALongText) {
     std::printf("%s: peak %.1f %% of the budget, fill %.3f, keep %.3f\n", text,
                 100.0 * static_cast<double>(stats.kv_peak_bytes) / static_cast<double>(stats.kv_budget_bytes),
                 stats.fill, stats.keep);
+  }
+}
+
+// Saved, forked and rewound after evictions, read layer by layer and in chunks: equal bits.
+TEST_F(RealSession, WhatFollowsARestoreAForkOrARewindIsWhatWouldHaveFollowed) {
+  const TempDir dir;
+  for (const PrefillOrder order : {PrefillOrder::layer_major, PrefillOrder::chunked}) {
+    SCOPED_TRACE(order == PrefillOrder::chunked ? "chunked" : "layer-major");
+    SessionOptions options =
+        session_options({.budget = "5MiB", .policy = "andpro//every:n=16", .prompt = 700, .generated = 100});
+    options.order = order;
+    options.branch_tokens = 40;
+    const auto session = open_session(*model_, options);
+    must(session->prefill(window(20000, 700)));
+    for (int i = 0; i < 20; ++i)
+      must(session->decode(session->sample()));
+    EXPECT_GT(session->stats().evicted_rows, 0);
+    must(session->save(dir.file("a.kedge")));
+    const auto restored = Session::restore(*model_, dir.file("a.kedge"));
+    ASSERT_TRUE(restored.ok()) << restored.error().message;
+    const auto forked = session->fork();
+    const auto control = session->fork();
+    ASSERT_TRUE(forked.ok() && control.ok());
+    (*forked)->mark();
+    (*control)->mark();
+    const int64_t evicted = (*forked)->stats().evicted_rows;
+    must((*forked)->prefill(window(9000, 120)));
+    for (int i = 0; i < 20; ++i)
+      must((*forked)->decode((*forked)->sample()));
+    EXPECT_GT((*forked)->stats().evicted_rows, evicted);
+    must((*forked)->rewind());
+    expect_same_future(**forked, **control);
+    expect_same_future(*session, **restored);
   }
 }
 

@@ -1,9 +1,10 @@
-// kedge inspect: what a model is, and what a budget means for a request to it.
+// kedge inspect: what a model is, and what a budget means for a request to it; or what a session file holds.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "console.h"
 #include "engine.h"
+#include "inspect_session.h"
 #include "kedge/policy.h"
 #include "prompt.h"
 #include "verbs.h"
@@ -104,6 +105,8 @@ Result<std::string> inspect(const Settings& settings) {
   if (!options)
     return options.error();
   const std::string path = settings.positional.empty() ? settings.model : settings.positional.front();
+  if (is_session_file(path))
+    return inspect_session(path, settings.json);
   Result<std::unique_ptr<Model>> model = load_model(settings, path);
   if (!model)
     return model.error();

@@ -15,6 +15,7 @@ constexpr double kAny = std::numeric_limits<double>::lowest();
 constexpr double kAnyMax = std::numeric_limits<double>::max();
 
 constexpr const char* kGroupInput = "Input and output";
+constexpr const char* kGroupSessions = "Sessions";
 constexpr const char* kGroupModel = "Model and machine";
 constexpr const char* kGroupBudget = "KV budget";
 constexpr const char* kGroupSampling = "Sampling";
@@ -35,10 +36,26 @@ constexpr OptionSpec kTable[] = {
     {"", "--chat", "", kGroupInput, kRun | kEval, &Settings::chat,
      "apply the chat template to the prompt as one user message"},
     {"-i", "--interactive", "", kGroupInput, kRun, &Settings::interactive,
-     "chat on the terminal; /quit or end of file leaves, Ctrl-C stops an answer, twice exits"},
+     "chat on the terminal; /quit or end of file leaves, Ctrl-C stops an answer, twice exits; /save FILE, /load FILE, "
+     "/rewind (takes the last turn back)"},
     {"", "--system", "TEXT", kGroupInput, kRun, &Settings::system, "system message of --chat and --interactive"},
     {"", "--chat-template", "NAME", kGroupInput, kRun, &Settings::chat_template,
      "a built-in template of libllama instead of the model's own"},
+
+    // Sessions
+    {"", "--session", "FILE", kGroupSessions, kRun, &Settings::session,
+     "go on from FILE where it is there, and save to it at the end; what the prompt repeats of it is not read again"},
+    {"", "--session-ro", "", kGroupSessions, kRun, &Settings::session_ro, "use --session, but do not write to it"},
+    {"", "--append", "", kGroupSessions, kRun, &Settings::append,
+     "with --session: the prompt follows what FILE holds, instead of repeating it from the start"},
+    {"", "--question", "TEXT", kGroupSessions, kRun, &Settings::questions,
+     "answer TEXT after the prompt, then go back to the prompt's end for the next one; may be given several times"},
+    {"", "--questions", "FILE", kGroupSessions, kRun, &Settings::questions_file,
+     "questions, one on a line (- is standard input); after those of --question"},
+    {"", "--kv-branch", "N", kGroupSessions, kRun, &Settings::kv_branch,
+     "room in the budget for N tokens that are taken back (questions, /rewind); -1: as much as for the rest; not "
+     "given: what the longest question and --predict need, else 0",
+     -1, 1e9},
 
     // Model and machine
     {"-m", "--model", "FILE", kGroupModel, kEngine | kBench, &Settings::model, "the model, a GGUF file"},

@@ -85,10 +85,27 @@ Status take(Result<Value> parsed, Target& target) {
 
 // CLI11's view of one verb: every option as text, in the order of `rows`.
 struct ParsedArgs {
-  std::map<std::string, std::string> values;  // by option key
-  std::vector<std::string> extras;            // what is no option: words and unknown flags
-  std::vector<std::string> positional;        // after "--"
+  std::map<std::string, std::vector<std::string>> values;  // by option key; one, or all of a list
+  std::vector<std::string> extras;                         // what is no option: words and unknown flags
+  std::vector<std::string> positional;                     // after "--"
 };
+
+bool is_list(const OptionSpec& row) { return std::holds_alternative<std::vector<std::string> Settings::*>(row.field); }
+
+// Every value of a flag, in order. CLI11 would take "[a,b]" apart.
+std::vector<std::string> all_values(const OptionSpec& wanted, std::span<const std::string> words,
+                                    std::span<const OptionSpec> rows) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const auto row = std::ranges::find(rows, words[i], [](const OptionSpec& r) { return std::string(r.name); });
+    if (row == rows.end() || row->is_switch())
+      continue;
+    ++i;
+    if (row->name == wanted.name)
+      out.push_back(words[i]);
+  }
+  return out;
+}
 
 Result<ParsedArgs> parse_args(std::span<const OptionSpec> rows, std::span<const std::string> args) {
   CLI::App app;
@@ -103,7 +120,7 @@ Result<ParsedArgs> parse_args(std::span<const OptionSpec> rows, std::span<const 
     options.push_back(option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
   }
   Arguments translated = translate_argv(args, rows);
-  std::vector<std::string> reversed = std::move(translated.words);
+  std::vector<std::string> reversed = translated.words;
   std::reverse(reversed.begin(), reversed.end());  // CLI11 takes its vector from the back
   try {
     app.parse(std::move(reversed));
@@ -112,8 +129,10 @@ Result<ParsedArgs> parse_args(std::span<const OptionSpec> rows, std::span<const 
   }
   ParsedArgs parsed{.values = {}, .extras = app.remaining(), .positional = std::move(translated.positional)};
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (options[i]->count() > 0)
-      parsed.values[rows[i].key()] = options[i]->results().back();
+    if (options[i]->count() == 0)
+      continue;
+    parsed.values[rows[i].key()] = is_list(rows[i]) ? all_values(rows[i], translated.words, rows)
+                                                    : std::vector<std::string>{options[i]->results().back()};
   }
   return parsed;
 }
@@ -131,7 +150,7 @@ std::string allowed_names(std::string_view word, std::span<const OptionSpec> row
 
 // Fills one field from the first source that has it.
 struct Sources {
-  const std::map<std::string, std::string>& args;
+  const std::map<std::string, std::vector<std::string>>& args;
   const std::map<std::string, std::string>& config;
   const Environment& environment;
 };
@@ -139,7 +158,11 @@ struct Sources {
 Status fill(const OptionSpec& row, const Sources& sources, Settings& settings) {
   const std::string key = row.key();
   if (const auto found = sources.args.find(key); found != sources.args.end()) {
-    return assign(row, found->second, row.name, settings);
+    for (const std::string& text : found->second) {
+      if (Status status = assign(row, text, row.name, settings); !status)
+        return status;
+    }
+    return {};
   }
   if (const auto value = sources.environment(row.env_name()))
     return assign(row, *value, row.env_name(), settings);
@@ -177,6 +200,9 @@ Status assign(const OptionSpec& spec, std::string_view text, std::string_view or
           return take(parse_number<Target>(spec, text, origin), target);
         } else if constexpr (std::is_same_v<Target, std::optional<int64_t>>) {
           return take(parse_number<int64_t>(spec, text, origin), target);
+        } else if constexpr (std::is_same_v<Target, std::vector<std::string>>) {
+          target.emplace_back(text);
+          return {};
         } else {
           target = std::string(text);
           return {};

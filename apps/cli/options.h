@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "kedge/error.h"
 #include "settings.h"
@@ -28,8 +29,10 @@ enum VerbBit : unsigned {
   kReport = 64,
 };
 
-using Field = std::variant<std::string Settings::*, std::optional<std::string> Settings::*, int Settings::*,
-                           float Settings::*, bool Settings::*, std::optional<int64_t> Settings::*>;
+// A list takes every occurrence of its flag; all others the last one.
+using Field =
+    std::variant<std::string Settings::*, std::optional<std::string> Settings::*, int Settings::*, float Settings::*,
+                 bool Settings::*, std::optional<int64_t> Settings::*, std::vector<std::string> Settings::*>;
 
 struct OptionSpec {
   std::string_view short_name;  // "-m", "-ub", or empty

@@ -38,7 +38,7 @@ Result<std::vector<Token>> prompt_tokens(const Model& model, const Settings& set
       return result.error();
     rendered = *std::move(result);
   }
-  std::vector<Token> tokens = model.tokenize(rendered, true, true);
+  std::vector<Token> tokens = model.tokenize(rendered, !settings.append, true);
   if (!tokens.empty())
     return tokens;
   if (model.bos() < 0) {

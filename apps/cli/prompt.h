@@ -15,7 +15,8 @@ namespace kedge::cli {
 // read_text.
 Result<std::string> read_prompt(const Settings& settings);
 
-// The prompt's tokens, with the chat template where asked. An empty one becomes the model's BOS token. Error usage.
+// The prompt's tokens, with the chat template where asked, without BOS where they are appended. An empty one becomes
+// the model's BOS token. Error usage.
 Result<std::vector<Token>> prompt_tokens(const Model& model, const Settings& settings, const std::string& text);
 
 // Error context_too_long, with both numbers, where the tokens exceed --ctx-size.

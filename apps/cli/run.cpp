@@ -6,7 +6,9 @@
 #include "engine.h"
 #include "generate.h"
 #include "prompt.h"
+#include "questions.h"
 #include "run_report.h"
+#include "run_session.h"
 #include "signals.h"
 #include "verbs.h"
 
@@ -23,11 +25,14 @@ Result<RunOutcome> complete(const Model& model, Session& session, const Settings
       note(line);
   };
   Progress progress(settings.progress, "prompt");
-  const Status read = session.prefill(tokens, [&](int64_t done, int64_t total) {
-    print_start();
-    progress.update(done, total);
-    return !stop_requested();
-  });
+  Status read;
+  if (!tokens.empty()) {
+    read = session.prefill(tokens, [&](int64_t done, int64_t total) {
+      print_start();
+      progress.update(done, total);
+      return !stop_requested();
+    });
+  }
   if (read.ok() || read.error().code == ErrorCode::cancelled)
     print_start();
   if (!read.ok()) {
@@ -36,7 +41,10 @@ Result<RunOutcome> complete(const Model& model, Session& session, const Settings
     outcome.finish_reason = "interrupted";
     return outcome;
   }
-  Result<Answer> answer = generate(model, session, {.n_predict = settings.predict}, print_text);
+  outcome.read_whole_prompt = true;
+  // What is saved holds all that was printed.
+  const bool saves = !settings.session.empty() && !settings.session_ro;
+  Result<Answer> answer = generate(model, session, {.n_predict = settings.predict, .append_last = saves}, print_text);
   if (!answer)
     return answer.error();
   outcome.generated_tokens = answer->n_tokens;
@@ -48,52 +56,87 @@ Result<RunOutcome> complete(const Model& model, Session& session, const Settings
   return outcome;
 }
 
+// The text to read; with a session to go on from there need be none.
+Result<std::string> read_text_of(const Settings& settings) {
+  const Result<bool> exists = session_exists(settings);
+  if (!exists)
+    return exists.error();
+  if (*exists && !settings.file && !settings.prompt && stdin_is_terminal())
+    return std::string();
+  return read_prompt(settings);
+}
+
+Result<std::vector<Token>> tokens_of(const Model& model, const Settings& settings) {
+  Result<std::string> text = read_text_of(settings);
+  if (!text)
+    return text.error();
+  const Result<bool> exists = session_exists(settings);
+  Result<std::vector<Token>> tokens =
+      *exists ? session_prompt(model, settings, *text) : prompt_tokens(model, settings, *text);
+  if (!tokens)
+    return tokens;
+  if (Status status = check_context(settings, static_cast<int64_t>(tokens->size())); !status)
+    return status.error();
+  return tokens;
+}
+
+Result<int> complete_text(const Settings& settings, const Model& model, SessionOptions options) {
+  const Result<std::vector<Token>> tokens = tokens_of(model, settings);
+  if (!tokens)
+    return tokens.error();
+  uint32_t seed = resolve_seed(settings);
+  options.seed = seed;
+  options.expected_prompt = static_cast<int64_t>(tokens->size());
+  options.expected_generated = settings.predict;  // -1: open-ended
+  options.branch_tokens = settings.kv_branch.value_or(0);
+  Result<Opened> opened = open_session(model, settings, options, *tokens);
+  if (!opened)
+    return opened.error();
+  Session& session = *opened->session;
+  choose_sampler(session, settings, seed, opened->restored);
+  seed = session.sampler().seed;
+  Result<std::string> start = describe(model, session.options(), session.stats().policy);
+  if (!start)
+    return start.error();
+  const ModelInfo& info = model.info();
+  detail("seed " + std::to_string(seed) + ", " + std::to_string(info.n_threads) + " threads, " + info.kernels +
+         " kernels, " + info.prompt_weights + " prompt weights");
+
+  const Stats before = session.stats();
+  Result<RunOutcome> outcome = complete(model, session, settings, opened->unread, *start);
+  if (!outcome)
+    return outcome.error();
+  outcome->seed = seed;
+  outcome->session_tokens = opened->reused_tokens;
+  const Stats done = since(session.stats(), before);
+  note(end_line(done, *outcome));
+  if (Status status = write_reports(settings, session, done, *outcome); !status)
+    return status.error();
+  if (outcome->read_whole_prompt) {
+    if (Status status = save_session(settings, session); !status)
+      return status.error();
+  }
+  return signal_exit_code();
+}
+
 Result<int> run(const Settings& settings) {
   Result<SessionOptions> options = session_options(settings);
   if (!options)
     return options.error();
   if (Status status = check_reports(settings); !status)
     return status.error();
+  if (Status status = check_session_writable(settings); !status)
+    return status.error();
   if (settings.model.empty())
     return load_model(settings, settings.model).error();
   if (settings.interactive)
     return chat(settings, *options);
-
-  Result<std::string> text = read_prompt(settings);
-  if (!text)
-    return text.error();
+  if (asks_questions(settings))
+    return ask_questions(settings, *options);
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
-  Result<std::vector<Token>> tokens = prompt_tokens(**model, settings, *text);
-  if (!tokens)
-    return tokens.error();
-  if (Status status = check_context(settings, static_cast<int64_t>(tokens->size())); !status)
-    return status.error();
-
-  const uint32_t seed = resolve_seed(settings);
-  options->seed = seed;
-  options->expected_prompt = static_cast<int64_t>(tokens->size());
-  options->expected_generated = settings.predict;  // -1: open-ended
-  Result<std::unique_ptr<Session>> session = Session::create(**model, *options);
-  if (!session)
-    return session.error();
-  (*session)->set_sampler(sampler_options(settings, seed));
-  Result<std::string> start = describe(**model, *options, (*session)->stats().policy);
-  if (!start)
-    return start.error();
-  const ModelInfo& info = (*model)->info();
-  detail("seed " + std::to_string(seed) + ", " + std::to_string(info.n_threads) + " threads, " + info.kernels +
-         " kernels, " + info.prompt_weights + " prompt weights");
-
-  Result<RunOutcome> outcome = complete(**model, **session, settings, *tokens, *start);
-  if (!outcome)
-    return outcome.error();
-  outcome->seed = seed;
-  note(end_line((*session)->stats(), *outcome));
-  if (Status status = write_reports(settings, **session, *outcome); !status)
-    return status.error();
-  return signal_exit_code();
+  return complete_text(settings, **model, *options);
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
       {"evictions", stats.evictions},
       {"policy_fallbacks", stats.policy_fallbacks},
       {"seed", outcome.seed},
+      {"session_tokens", outcome.session_tokens},
   };
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -82,9 +83,9 @@ Status check_reports(const Settings& settings) {
   return check_writable(settings.kv_map);
 }
 
-Status write_reports(const Settings& settings, const Session& session, const RunOutcome& outcome) {
+Status write_reports(const Settings& settings, const Session& session, const Stats& stats, const RunOutcome& outcome) {
   if (!settings.stats.empty()) {
-    const std::string json = stats_json(session.stats(), outcome, peak_rss_bytes());
+    const std::string json = stats_json(stats, outcome, peak_rss_bytes());
     if (Status status = write_file(settings.stats, json); !status)
       return status;
   }

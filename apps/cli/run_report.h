@@ -14,6 +14,8 @@ struct RunOutcome {
   int64_t generated_tokens = 0;
   std::string finish_reason;
   uint32_t seed = 0;
+  int64_t session_tokens = 0;  // that were restored and not read
+  bool read_whole_prompt = false;
 };
 
 // Most memory this process ever held. VmHWM and not ru_maxrss, which a process inherits from its parent over exec.
@@ -26,7 +28,7 @@ std::string kv_line(const Stats& stats);  // "KV 3.9 MiB live, 4.0 MiB peak of 4
 
 // Are the files of --stats and --kv-map writable? Error failed.
 Status check_reports(const Settings& settings);
-// Writes them. Error failed.
-Status write_reports(const Settings& settings, const Session& session, const RunOutcome& outcome);
+// Writes them; `stats` is what this run did. Error failed.
+Status write_reports(const Settings& settings, const Session& session, const Stats& stats, const RunOutcome& outcome);
 
 }  // namespace kedge::cli

@@ -30,6 +30,14 @@ struct Settings {
   std::string system;
   std::string chat_template;
 
+  // Sessions
+  std::string session;
+  bool session_ro = false;
+  bool append = false;
+  std::vector<std::string> questions;
+  std::string questions_file;
+  std::optional<int64_t> kv_branch;
+
   // Sampling
   std::optional<int64_t> seed;
   float temperature = 0.8F;

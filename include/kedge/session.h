@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kedge/budget.h"
 #include "kedge/error.h"
@@ -37,6 +39,9 @@ struct SessionOptions {
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
   int64_t expected_generated = -1;  // -1: not known
+  // Tokens that may follow a mark() and be taken back: the budget leaves room for them beside the marked rows. -1: as
+  // much as for the marked rows (half of a budget in bytes; beside it where the budget is in rows). 0: none planned.
+  int64_t branch_tokens = 0;
   // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
   // many).
   int n_observed = 0;
@@ -54,6 +59,10 @@ struct SamplerOptions {
   int repeat_last_n = 64;
   uint32_t seed = 0xFFFFFFFF;  // that value: random
 };
+
+// Whether a mark stands when its rows are in the way: firm marks do (what does not fit beside them is an error),
+// yielding ones are dropped before anything is evicted.
+enum class Mark { firm, yielding };
 
 class Session {
  public:
@@ -74,6 +83,32 @@ class Session {
   // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows.
   Result<std::unique_ptr<Session>> fork(const SessionOptions& options) const;
 
+  // A session that goes on as this one would, bit for bit, whatever was evicted: copies of the rows in a store of its
+  // own, the same options, observations, counters and sampler. Error failed (memory).
+  Result<std::unique_ptr<Session>> fork() const;
+
+  // Marks this point for rewind(). The rows are shared with what follows until that changes them (eviction never writes
+  // into a shared block), so marking costs nothing; what follows may own the rest of the budget. One mark at a time.
+  void mark(Mark kind = Mark::firm);
+  bool has_mark() const;
+  void drop_mark();
+  // Back to the mark, which stays: rows, logits, sampler and counters are those of a session that never went on. Error
+  // usage: there is no mark.
+  Status rewind();
+  // Cuts off everything from token n_tokens on, where that is exact: no row was evicted since, and what the policy
+  // observed is still there. logits() are empty until more is read. Error usage: why not; nothing has changed then.
+  Status rewind(int64_t n_tokens);
+
+  // One file of everything that what follows depends on: rows as they are, positions, tokens, logits, observations,
+  // counters, sampler, options; a checksum of each part, and what model it belongs to. `app_data`: any bytes of the
+  // caller's. Written beside `path`, then renamed. A mark is not saved. Error failed.
+  Status save(const std::string& path, std::string_view app_data = {}) const;
+  // The saved session under its own options. Everything is checked before the result exists; any bytes are safe.
+  // Errors name the file, the part, what was found and what is allowed: failed (unreadable, damaged), usage (saved with
+  // another model), those of create().
+  static Result<std::unique_ptr<Session>> restore(const Model& model, const std::string& path);
+  const std::string& app_data() const;  // of the file it was restored from; empty otherwise
+
   // Appends one token and computes the logits of the next. The budget holds; rows are evicted as the schedule says.
   Status decode(Token token);
 
@@ -84,9 +119,12 @@ class Session {
 
   std::span<const float> logits() const;  // f32 [n_vocab]
   int64_t n_tokens() const;
+  std::span<const Token> tokens() const;  // all that were read, evicted or not
+  const SessionOptions& options() const;
 
   // Draws the next token from logits() (does not append it).
   void set_sampler(const SamplerOptions& options);
+  SamplerOptions sampler() const;  // the seed is the one in use
   Token sample();
 
   Stats stats() const;
@@ -109,5 +147,28 @@ struct BudgetMeaning {
   std::string plan;          // prefill order, chunk, eviction targets
 };
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options);
+
+// What a session file holds, without a model and without its rows being read.
+struct SessionFileInfo {
+  std::string model_name;
+  std::string architecture;
+  std::string model_sha256;  // of the model file's metadata and tensor table, its size, and samples of its tensor data
+  SessionOptions options;
+  std::string policy;  // resolved
+  std::string kernels;
+  Stats stats;
+  int64_t n_tokens = 0;
+  int64_t file_bytes = 0;
+  int64_t app_data_bytes = 0;
+  struct Section {
+    std::string name;
+    int64_t bytes = 0;
+    uint32_t crc32 = 0;
+  };
+  std::vector<Section> sections;
+};
+// Checks the file as restore() does, as far as that needs no model. Error failed.
+Result<SessionFileInfo> inspect_session_file(const std::string& path);
+bool is_session_file(const std::string& path);  // by its first bytes; false where there is no such file
 
 }  // namespace kedge

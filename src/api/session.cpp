@@ -1,9 +1,12 @@
 #include "kedge/session.h"
 
+#include <fstream>
 #include <utility>
 
 #include "api/model_impl.h"
+#include "base/mapped_file.h"
 #include "model/tokenizer.h"
+#include "session/file.h"
 #include "session/timeline.h"
 
 namespace kedge {
@@ -11,7 +14,8 @@ namespace kedge {
 struct Session::Impl {
   std::unique_ptr<session::Timeline> timeline;
   std::unique_ptr<model::Sampler> sampler;
-  std::vector<Token> tokens;  // accepted so far: what a fork's sampler looks back on
+  model::SamplerState marked_sampler;
+  std::string app_data;
 };
 
 Session::Session() : impl_(std::make_unique<Impl>()) {}
@@ -37,7 +41,6 @@ Status Session::prefill(std::span<const Token> tokens, const Progress& progress)
 void Session::accept(std::span<const Token> tokens) {
   for (const Token token : tokens)
     impl_->sampler->accept(token);
-  impl_->tokens.insert(impl_->tokens.end(), tokens.begin(), tokens.end());
 }
 
 Result<std::unique_ptr<Session>> Session::fork(const SessionOptions& options) const {
@@ -47,9 +50,72 @@ Result<std::unique_ptr<Session>> Session::fork(const SessionOptions& options) co
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
   session->set_sampler({});
-  session->accept(impl_->tokens);
+  session->accept(impl_->timeline->tokens());
   return session;
 }
+
+Result<std::unique_ptr<Session>> Session::fork() const {
+  Result<std::unique_ptr<session::Timeline>> timeline = impl_->timeline->fork();
+  if (!timeline)
+    return timeline.error();
+  std::unique_ptr<Session> session(new Session());
+  session->impl_->timeline = *std::move(timeline);
+  session->impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(impl_->sampler->state()));
+  session->impl_->app_data = impl_->app_data;
+  return session;
+}
+
+void Session::mark(Mark kind) {
+  impl_->timeline->mark(kind);
+  impl_->marked_sampler = impl_->sampler->state();
+}
+
+bool Session::has_mark() const { return impl_->timeline->has_mark(); }
+void Session::drop_mark() { impl_->timeline->drop_mark(); }
+
+Status Session::rewind() {
+  Status status = impl_->timeline->rewind();
+  if (status)
+    impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(impl_->marked_sampler));
+  return status;
+}
+
+Status Session::rewind(int64_t n_tokens) {
+  Status status = impl_->timeline->rewind(n_tokens);
+  if (!status)
+    return status;
+  // Random numbers that were drawn stay drawn; what the repeat penalty looks back on is what is left.
+  model::SamplerState state = impl_->sampler->state();
+  state.recent.clear();
+  impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(state));
+  accept(impl_->timeline->tokens());
+  return status;
+}
+
+Status Session::save(const std::string& path, std::string_view app_data) const {
+  return impl_->timeline->save({.sampler = impl_->sampler->state(), .app_data = app_data}, path);
+}
+
+Result<std::unique_ptr<Session>> Session::restore(const Model& model, const std::string& path) {
+  const Result<MappedFile> file = MappedFile::open(path);
+  if (!file)
+    return file.error();
+  Result<session::FileView> view = session::read_session_file(file->bytes(), path);
+  if (!view)
+    return view.error();
+  Result<std::unique_ptr<session::Timeline>> timeline = session::Timeline::restore(model.impl().engine(), *view);
+  if (!timeline)
+    return timeline.error();
+  std::unique_ptr<Session> session(new Session());
+  session->impl_->timeline = *std::move(timeline);
+  session->set_sampler({});
+  if (view->header.sampler)
+    session->impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(*view->header.sampler));
+  session->impl_->app_data = std::move(view->app_data);
+  return session;
+}
+
+const std::string& Session::app_data() const { return impl_->app_data; }
 
 Status Session::decode(Token token) {
   Status status = impl_->timeline->decode(token);
@@ -64,6 +130,8 @@ Status Session::score(std::span<const Token> tokens, const EachLogits& each) {
 
 std::span<const float> Session::logits() const { return impl_->timeline->logits(); }
 int64_t Session::n_tokens() const { return impl_->timeline->n_tokens(); }
+std::span<const Token> Session::tokens() const { return impl_->timeline->tokens(); }
+const SessionOptions& Session::options() const { return impl_->timeline->options(); }
 
 void Session::set_sampler(const SamplerOptions& options) {
   impl_->sampler = std::make_unique<model::Sampler>(model::SamplerOptions{.temperature = options.temperature,
@@ -73,6 +141,17 @@ void Session::set_sampler(const SamplerOptions& options) {
                                                                           .repeat_penalty = options.repeat_penalty,
                                                                           .repeat_last_n = options.repeat_last_n,
                                                                           .seed = options.seed});
+}
+
+SamplerOptions Session::sampler() const {
+  const model::SamplerOptions o = impl_->sampler->state().options;
+  return {.temperature = o.temperature,
+          .top_k = o.top_k,
+          .top_p = o.top_p,
+          .min_p = o.min_p,
+          .repeat_penalty = o.repeat_penalty,
+          .repeat_last_n = o.repeat_last_n,
+          .seed = o.seed};
 }
 
 Token Session::sample() { return impl_->sampler->sample(impl_->timeline->logits()); }
@@ -93,6 +172,38 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
                        .rows_per_head = plan->rows_per_head,
                        .one_chunk = plan->layer_major || !plan->evicts,
                        .plan = plan->line};
+}
+
+Result<SessionFileInfo> inspect_session_file(const std::string& path) {
+  const Result<MappedFile> file = MappedFile::open(path);
+  if (!file)
+    return file.error();
+  Result<session::FileView> view = session::read_session_file(file->bytes(), path);
+  if (!view)
+    return view.error();
+  const session::FileHeader& header = view->header;
+  SessionFileInfo info{.model_name = header.model.name,
+                       .architecture = header.model.architecture,
+                       .model_sha256 = header.model.sha256,
+                       .options = header.options,
+                       .policy = header.policy,
+                       .kernels = header.kernels,
+                       .stats = header.stats,
+                       .n_tokens = header.n_tokens,
+                       .file_bytes = view->file_bytes,
+                       .app_data_bytes = static_cast<int64_t>(view->app_data.size())};
+  info.stats.evicted_rows = header.evicted_rows;
+  info.stats.policy = header.policy;
+  for (const session::FileSection& section : header.sections)
+    info.sections.push_back({.name = section.name, .bytes = section.bytes, .crc32 = section.crc32});
+  return info;
+}
+
+bool is_session_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string start(session::kFileMagic.size(), '\0');
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  return file.good() && start == session::kFileMagic;
 }
 
 }  // namespace kedge

@@ -1,6 +1,7 @@
 #include "attention/taps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace kedge::attention {
@@ -35,6 +36,50 @@ void Taps::copy_from(const Taps& other, int32_t n_tokens) {
       }
     }
   }
+}
+
+bool Taps::reach_back_to(int32_t n_tokens) const {
+  for (size_t head = 0; head < positions_.size(); head += static_cast<size_t>(std::max(shape_.window, 1))) {
+    for (int32_t position = std::max(0, n_tokens - shape_.window); position < n_tokens; ++position) {
+      if (positions_[head + static_cast<size_t>(position % shape_.window)] > position)
+        return false;
+    }
+  }
+  return true;
+}
+
+void Taps::truncate(int32_t n_tokens) {
+  for (int32_t& position : positions_) {
+    if (position >= n_tokens)
+      position = -1;
+  }
+}
+
+std::string Taps::load(const Contents& contents, int64_t n_tokens) {
+  const auto sizes = [](size_t q, size_t y, size_t positions) {
+    return std::to_string(q) + ", " + std::to_string(y) + " and " + std::to_string(positions) + " values";
+  };
+  if (contents.q.size() != q_.size() || contents.y.size() != y_.size() ||
+      contents.positions.size() != positions_.size()) {
+    return "found " + sizes(contents.q.size(), contents.y.size(), contents.positions.size()) + ", allowed " +
+           sizes(q_.size(), y_.size(), positions_.size());
+  }
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    const int32_t position = contents.positions[i];
+    const bool in_slot =
+        position >= 0 && position < n_tokens && position % shape_.window == static_cast<int>(i) % shape_.window;
+    if (position != -1 && !in_slot) {
+      return "position of slot " + std::to_string(i) + ": found " + std::to_string(position) + " in a ring of " +
+             std::to_string(shape_.window) + ", allowed those below " + std::to_string(n_tokens) + " that belong there";
+    }
+  }
+  const auto finite = [](float x) { return std::isfinite(x); };
+  if (!std::ranges::all_of(contents.q, finite) || !std::ranges::all_of(contents.y, finite))
+    return "found a value that is not finite";
+  q_.assign(contents.q.begin(), contents.q.end());
+  y_.assign(contents.y.begin(), contents.y.end());
+  positions_.assign(contents.positions.begin(), contents.positions.end());
+  return "";
 }
 
 ObservedWindow Taps::gather(const Query& query) const {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace kedge::attention {
@@ -44,6 +46,22 @@ class Taps {
     int32_t n_tokens;
   };
   ObservedWindow gather(const Query& query) const;
+
+  // Whether gather() at n_tokens gives what it gave when the sequence was that long: nothing it saw was overwritten
+  // since.
+  bool reach_back_to(int32_t n_tokens) const;
+  // Forgets what positions at and beyond n_tokens left behind.
+  void truncate(int32_t n_tokens);
+
+  // Everything recorded, for files: f32 [n_layers][n_heads][window][head_dim] twice, i32 [n_layers][n_heads][window].
+  struct Contents {
+    std::span<const float> q;
+    std::span<const float> y;
+    std::span<const int32_t> positions;
+  };
+  Contents contents() const { return {.q = q_, .y = y_, .positions = positions_}; }
+  // Takes over contents of the same shape. Empty = fine; else what was found and what is allowed, and nothing changed.
+  std::string load(const Contents& contents, int64_t n_tokens);
 
   // Takes over the newest rows below position n_tokens that `other`, of at least this window, has recorded.
   void copy_from(const Taps& other, int32_t n_tokens);

@@ -53,6 +53,17 @@ Store::Snapshot Store::snapshot(SequenceId seq) const {
   return snapshot;
 }
 
+Store::LayerBlocks Store::layer_blocks(SequenceId seq, int layer) const {
+  LayerBlocks out;
+  for (int head = 0; head < impl_->shape.n_kv_heads; ++head) {
+    const HeadTable& table = impl_->table(seq, layer, head);
+    for (const uint32_t block : table.blocks)
+      ++(impl_->pool.refs(block) == 1 ? out.own : out.shared);
+    out.shared_tails += impl_->tail_is_shared(table) ? 1 : 0;
+  }
+  return out;
+}
+
 StoreStats Store::stats() const {
   const BlockPool& pool = impl_->pool;
   StoreStats stats{.budget_bytes = impl_->budget_bytes,

@@ -121,6 +121,22 @@ class Store {
   // Removes all rows with position >= n_tokens from every head (rewind), and reserved blocks. Never copies.
   void truncate(SequenceId seq, int32_t n_tokens);
 
+  // One head's rows as bytes, exactly: positions, notes and payload, whatever blocks they are in. Appended to `out`.
+  // They mean something to a store of the same head_dim and row types only.
+  void export_rows(SequenceId seq, int layer, int head, std::vector<std::byte>& out) const;
+  // Fills a head that has no rows with what export_rows() wrote, and reserves the room itself. Any bytes are safe.
+  // Errors: failed (no rows of this shape: says what was found and what is allowed; positions must ascend and be below
+  // n_tokens, values be finite), budget_impossible. Nothing has changed then.
+  Status import_rows(SequenceId seq, int layer, int head, std::span<const std::byte> bytes, int64_t n_tokens);
+
+  // Blocks of one layer of a sequence.
+  struct LayerBlocks {
+    int64_t own = 0;           // no other sequence has them; reserved ones too
+    int64_t shared = 0;        // some other sequence has them as well
+    int64_t shared_tails = 0;  // of those, the ones that the next append must copy
+  };
+  LayerBlocks layer_blocks(SequenceId seq, int layer) const;
+
   // Bookkeeping of a sequence (no row data): positions per layer and head. For maps, tests and files.
   struct Snapshot {
     std::vector<std::vector<std::vector<int32_t>>> positions;  // [layer][head][row]

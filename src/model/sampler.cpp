@@ -85,6 +85,7 @@ std::span<const Candidate> best_of(std::span<const float> logits, size_t k, std:
 struct Sampler::Impl {
   SamplerOptions options;
   uint32_t seed = 0;
+  uint64_t n_draws = 0;
   bool penalises = false;
   std::unique_ptr<llama_sampler, SamplerFree> chain;
   std::vector<llama_token_data> candidates;
@@ -151,6 +152,26 @@ Sampler::Sampler(const SamplerOptions& options) : impl_(std::make_unique<Impl>()
   impl_->build_chain();
 }
 
+// libllama does not show the state of its generator: it is drawn from as often as it was. One draw an answer, whatever
+// the candidates are.
+Sampler Sampler::resume(const SamplerState& state) {
+  Sampler sampler(state.options);
+  for (uint64_t& n = sampler.impl_->n_draws; n < state.n_draws; ++n) {
+    llama_token_data one = {.id = 0, .logit = 0.0F, .p = 0.0F};
+    llama_token_data_array array{.data = &one, .size = 1, .selected = -1, .sorted = false};
+    llama_sampler_apply(sampler.impl_->chain.get(), &array);
+  }
+  for (const Token token : state.recent)
+    sampler.accept(token);
+  return sampler;
+}
+
+SamplerState Sampler::state() const {
+  SamplerState state{.options = impl_->options, .n_draws = impl_->n_draws, .recent = impl_->recent};
+  state.options.seed = impl_->seed;
+  return state;
+}
+
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 
@@ -162,6 +183,7 @@ Token Sampler::sample(std::span<const float> logits) {
   llama_token_data_array array{
       .data = impl_->candidates.data(), .size = impl_->candidates.size(), .selected = -1, .sorted = false};
   llama_sampler_apply(impl_->chain.get(), &array);
+  impl_->n_draws += impl_->options.temperature > 0 ? 1 : 0;
   check(array.selected >= 0 && array.selected < static_cast<int64_t>(array.size), "sample: the chain chose nothing");
   return array.data[array.selected].id;
 }
@@ -179,6 +201,7 @@ void Sampler::accept(Token token) {
 
 void Sampler::reset() {
   impl_->recent.clear();
+  impl_->n_draws = 0;
   impl_->build_chain();  // also starts the random numbers anew from the same seed
 }
 

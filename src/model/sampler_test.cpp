@@ -174,5 +174,30 @@ TEST(Sampler, OurTopKChangesNothingTheChainWouldSay) {
   }
 }
 
+TEST(Sampler, ASavedStateDrawsWhatWouldHaveBeenDrawn) {
+  const std::vector<float> logits = falling(500);
+  for (const SamplerOptions& options :
+       {SamplerOptions{.temperature = 1.0F, .seed = 4}, SamplerOptions{.temperature = 1.0F, .top_k = 1, .seed = 4},
+        SamplerOptions{.temperature = 0.9F, .top_k = 0, .repeat_penalty = 1.5F, .repeat_last_n = 7},
+        SamplerOptions{.temperature = 0, .repeat_penalty = 2.0F, .repeat_last_n = 3},
+        SamplerOptions{.temperature = 0}}) {
+    Sampler sampler(options);
+    for (int i = 0; i < 25; ++i)
+      sampler.accept(sampler.sample(logits));
+    const SamplerState state = sampler.state();
+    EXPECT_EQ(state.n_draws, options.temperature > 0 ? 25U : 0U);
+    EXPECT_EQ(state.options.seed, sampler.seed());
+    EXPECT_LE(static_cast<int>(state.recent.size()), options.repeat_last_n);
+    Sampler again = Sampler::resume(state);
+    for (int i = 0; i < 40; ++i) {
+      const Token token = sampler.sample(logits);
+      ASSERT_EQ(token, again.sample(logits)) << i;
+      sampler.accept(token);
+      again.accept(token);
+    }
+    EXPECT_EQ(sampler.state().n_draws, again.state().n_draws);
+  }
+}
+
 }  // namespace
 }  // namespace kedge::model

@@ -56,16 +56,25 @@ struct SamplerOptions {
   uint32_t seed = 0xFFFFFFFF;  // that value: random
 };
 
+// What a sampler is at one moment: the same state draws the same tokens.
+struct SamplerState {
+  SamplerOptions options;     // the seed is the one in use
+  uint64_t n_draws = 0;       // random numbers taken so far
+  std::vector<Token> recent;  // what the repeat penalty looks back on, oldest first; empty where it is off
+};
+
 // A sampler chain of libllama fed by our own top-k. Greedy does not touch the chain.
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);
+  static Sampler resume(const SamplerState& state);
   ~Sampler();
   Sampler(Sampler&&) noexcept;
   Token sample(std::span<const float> logits);  // f32 [n_vocab]; ties of the greedy choice go to the lower id
   void accept(Token token);
   void reset();
   uint32_t seed() const;  // the one in use
+  SamplerState state() const;
 
  private:
   struct Impl;

@@ -60,6 +60,8 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
   if (within(layer, target))
     return {};
+  if (Status status = prepare_eviction(target); !status)
+    return status;
   const Stopwatch watch;
   const bool late =
       options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
@@ -73,6 +75,7 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   }
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   ++counters_.evictions;
+  evicted_until_ = n_tokens;
   counters_.policy_fallbacks += late ? 1 : 0;
   counters_.policy_ms += watch.milliseconds();
   return status;

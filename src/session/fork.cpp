@@ -1,6 +1,6 @@
-// A second timeline over rows that are already there: what a prefill in layer-major order does, with copied rows in the
-// place of computed ones. Attention comes before eviction, so that the rows of a full cache, the observed queries and
-// the logits are the same for every policy and budget.
+// A second timeline over rows that are already there. Under other options: what a prefill in layer-major order does,
+// with copied rows in the place of computed ones. Attention comes before eviction, so that the rows of a full cache,
+// the observed queries and the logits are the same for every policy and budget.
 #include <string>
 
 #include "session/timeline.h"
@@ -20,13 +20,32 @@ Result<std::unique_ptr<Timeline>> Timeline::fork(const SessionOptions& options) 
   return child;
 }
 
+// Exact at any time: the same rows, in a store of the same size.
+Result<std::unique_ptr<Timeline>> Timeline::fork() const {
+  Result<std::unique_ptr<Timeline>> child = create(engine_, options_);
+  if (!child)
+    return child.error();
+  std::vector<std::byte> bytes;
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+    for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head) {
+      bytes.clear();
+      store_->export_rows(sequence_, layer, head, bytes);
+      Timeline& to = **child;
+      if (Status status = to.store_->import_rows(to.sequence_, layer, head, bytes, n_tokens_); !status)
+        return status.error();
+    }
+  }
+  (*child)->adopt(snapshot());
+  return child;
+}
+
 Status Timeline::acceptable_fork(const Timeline& child) const {
   const auto refused = [](const std::string& why) { return Error{ErrorCode::usage, "cannot fork: " + why}; };
   const int64_t heads = int64_t{engine_.model->hyper().n_layers} * engine_.model->hyper().n_kv_heads;
   if (n_tokens_ == 0 || logits_.empty())
     return refused("nothing has been read");
   if (store_->n_rows_total(sequence_) != heads * n_tokens_)
-    return refused("rows were evicted here");
+    return refused("rows were evicted here; a fork without options goes on with those that are left");
   if (child.options_.cache_type != options_.cache_type)
     return refused("cache type " + child.options_.cache_type + ", here " + options_.cache_type);
   if (child.plan_.evicts && !child.plan_.layer_major)
@@ -59,6 +78,7 @@ Status Timeline::copy_prompt(const Timeline& parent) {
     trace(done);
   }
   n_tokens_ = n;
+  tokens_ = parent.tokens_;
   logits_ = parent.logits_;
   counters_.prompt_tokens = n;
   return {};

@@ -52,6 +52,15 @@ struct Planner {
     return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
   }
 
+  // Blocks for a branch of so many tokens: in each head a copy of the last block and the new rows, in each layer what
+  // copies on eviction need (plan_branch). Not known: as many as the marked rows.
+  int64_t branch_blocks(int64_t most) const {
+    if (request.branch_tokens == 0)
+      return 0;
+    const int64_t wanted = (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1);
+    return request.branch_tokens < 0 ? most : std::min(wanted, most);
+  }
+
   int32_t growth(double rows_per_head) const {
     int64_t g = interval();
     if (request.generated_tokens >= 0)
@@ -72,11 +81,21 @@ struct Planner {
                  static_cast<long long>(layers()), static_cast<long long>(heads()),
                  static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
                  static_cast<long long>(working_blocks(shape, kBlockRows)), static_cast<long long>(least),
-                 static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
+                 static_cast<long long>(ceil_div((least + branch_blocks(least)) * block_bytes(), 1024)))};
+  }
+
+  // The store is larger than the plan's targets by what a branch may hold beside them.
+  Plan with_branch(Plan plan, int64_t blocks) const {
+    plan.branch_blocks = blocks;
+    plan.budget_bytes += blocks * block_bytes();
+    if (blocks > 0)
+      plan.line += text(", %s left for a branch", format_bytes(blocks * block_bytes()).c_str());
+    return plan;
   }
 
   Plan everything_fits(int64_t total_blocks) const {
     Plan plan;
+    plan.least_layer_blocks = heads() * least_blocks_per_head();
     plan.budget_bytes = total_blocks * block_bytes();
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
     plan.chunk_tokens = request.n_batch;
@@ -87,18 +106,22 @@ struct Planner {
     return plan;
   }
 
+  // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have
+  // to leave room for while the prompt is still being read.
+  EvictionTarget after_chunk(int64_t chunk_blocks, int64_t later_blocks, int32_t g) const {
+    return {.blocks = std::min(later_blocks, chunk_blocks + heads() * (g / kBlockRows)), .growth = g};
+  }
+
   // Targets while decoding and after the prompt, given the blocks a layer may hold then and while the prompt is read.
   void set_targets(Plan& plan, int64_t total, int64_t prompt_blocks, int64_t later_blocks) const {
     const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
     plan.decoding = {.blocks = later_blocks, .growth = g};
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
+    plan.after_followup = after_chunk(plan.followup.blocks, later_blocks, g);
     plan.between_chunks = {.blocks = prompt_blocks};
-    // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have
-    // to leave room for while the prompt is still being read.
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
-    const int64_t with_growth = std::min(later_blocks, prompt_blocks + heads() * (g / kBlockRows));
-    plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = with_growth, .growth = g};
+    plan.after_prompt = room_is_free ? plan.between_chunks : after_chunk(prompt_blocks, later_blocks, g);
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -123,7 +146,15 @@ struct Planner {
   }
 
   Result<Plan> for_bytes() const {
-    const auto total = static_cast<int64_t>(budget.value) / block_bytes();
+    const auto all = static_cast<int64_t>(budget.value) / block_bytes();
+    const int64_t branch = branch_blocks(all / 2);
+    Result<Plan> plan = for_blocks(all - branch);
+    if (!plan)
+      return plan;
+    return with_branch(*std::move(plan), branch);
+  }
+
+  Result<Plan> for_blocks(int64_t total) const {
     if (full_blocks(std::max<int64_t>(known_tokens(), 1)) <= total &&
         (request.generated_tokens >= 0 || !policy.evicts)) {
       return everything_fits(total);
@@ -131,6 +162,7 @@ struct Planner {
     if (!policy.evicts || total < least_total())
       return impossible(total);
     Plan plan;
+    plan.least_layer_blocks = heads() * least_blocks_per_head();
     plan.evicts = full_blocks(request.prompt_tokens + 1) > total;
     plan.budget_bytes = total * block_bytes();
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
@@ -170,6 +202,7 @@ struct Planner {
     rows = std::max(1.0, std::floor(rows + 1e-9));
     Plan plan;
     plan.evicts = true;
+    plan.least_layer_blocks = heads() * least_blocks_per_head();
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
     const int64_t wanted = std::llround(rows) * heads();
     int64_t share = std::max(ceil_div(wanted, kBlockRows), heads() * (hold ? 1 : least_blocks_per_head()));
@@ -193,6 +226,12 @@ struct Planner {
   }
 };
 
+// The plan of a budget that is not in bytes: a branch comes on top of it.
+Plan with_branch_beside(const Planner& planner, Plan plan) {
+  const int64_t total = plan.budget_bytes / planner.block_bytes();
+  return planner.with_branch(std::move(plan), planner.branch_blocks(total));
+}
+
 }  // namespace
 
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
@@ -203,9 +242,13 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
                        const Request& request) {
   const Planner planner{shape, budget, policy, request};
   if (budget.kind == Budget::Kind::unlimited) {
-    return planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1})));
+    return with_branch_beside(
+        planner,
+        planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1}))));
   }
   Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
+  if (plan.ok() && budget.kind != Budget::Kind::bytes)
+    plan = with_branch_beside(planner, *std::move(plan));
   if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
     const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
     return Error{
@@ -214,6 +257,23 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
              static_cast<long long>(request.prompt_tokens), budget.text.c_str(), static_cast<long long>(fits))};
   }
   return plan;
+}
+
+Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, const Request& request, const Plan& plan,
+                 int64_t own_blocks) {
+  Request branch = request;
+  branch.generated_tokens = request.branch_tokens > 0 ? request.branch_tokens : -1;
+  const Budget unused;
+  const Planner planner{shape, unused, policy, branch};
+  const int64_t share = own_blocks / (shape.n_layers + 1);
+  Plan out = plan;
+  if (!policy.evicts)
+    return out;
+  planner.set_targets(out, own_blocks, share, share);
+  out.followup.blocks =
+      std::max<int64_t>(0, own_blocks - working_blocks(shape, out.followup_chunk_tokens)) / (shape.n_layers + 1);
+  out.after_followup = planner.after_chunk(out.followup.blocks, share, out.decoding.growth);
+  return out;
 }
 
 }  // namespace kedge::session

@@ -24,6 +24,7 @@ struct Request {
   int64_t n_ctx = 0;              // logical limit; sizes the store when the budget is unlimited
   int n_batch = 2048;
   bool hold_continuation = false;
+  int64_t branch_tokens = 0;  // SessionOptions::branch_tokens
   PrefillOrder order = PrefillOrder::automatic;
   Overflow overflow = Overflow::evict;
 };
@@ -44,15 +45,25 @@ struct Plan {
   EvictionTarget between_chunks;
   EvictionTarget after_prompt;
   EvictionTarget decoding;
-  int followup_chunk_tokens = 0;  // a prompt that was not announced, or a later turn: read in chunks of this size
-  EvictionTarget followup;        // what layers are evicted to before and between those chunks
-  double rows_per_head = 0;       // kept on average after the prompt
-  std::string line;               // for people
+  int followup_chunk_tokens = 0;   // a prompt that was not announced, or a later turn: read in chunks of this size
+  EvictionTarget followup;         // what layers are evicted to before and between those chunks
+  EvictionTarget after_followup;   // and after the last of them
+  double rows_per_head = 0;        // kept on average after the prompt
+  int64_t branch_blocks = 0;       // of the budget, left free for what follows a mark
+  int64_t least_layer_blocks = 0;  // a layer that is evicted can hold no fewer: its protected rows and one more
+  std::string line;                // for people
 };
 
 // Errors: budget_impossible (arithmetic and the smallest budget that works), context_too_long (overflow = error).
 Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
                        const Request& request);
+
+// The plan of a timeline that has a mark, when the marked rows leave `own_blocks` of the store: eviction never writes
+// into a shared block, so that what a branch keeps it must own. Each layer may own 1/(layers + 1) of them: at the first
+// eviction the copies of one layer are made before what it owned is given back. Targets only; never fails: whether
+// decoding.blocks reaches least_layer_blocks is checked when rows have to go.
+Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, const Request& request, const Plan& plan,
+                 int64_t own_blocks);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);

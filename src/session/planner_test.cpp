@@ -129,5 +129,76 @@ TEST(Planner, EveryShareAndLengthHasAPlan) {
   }
 }
 
+// A branch of t tokens: its rows, a copy of each head's last block, and the copies of one layer.
+TEST(Planner, ABranchGetsItsRoomInsideABudgetInBytesAndBesideOneInRows) {
+  const Request plain{.prompt_tokens = 4000, .generated_tokens = 0};
+  Request branch = plain;
+  branch.branch_tokens = 100;
+  const int64_t room = 31 * 3 * (7 + 1);  // (layers + 1) x heads x (7 blocks of rows and a tail)
+  const Result<Plan> bytes = plan_for("16MiB", branch);
+  const Result<Plan> rows = plan_for("512tok", branch);
+  ASSERT_TRUE(bytes.ok() && rows.ok());
+  EXPECT_EQ(bytes->branch_blocks, room);
+  EXPECT_EQ(bytes->budget_bytes, plan_for("16MiB", plain)->budget_bytes);
+  EXPECT_LT(bytes->rows_per_head, plan_for("16MiB", plain)->rows_per_head);
+  EXPECT_EQ(rows->branch_blocks, room);
+  EXPECT_EQ(blocks_of(*rows), blocks_of(*plan_for("512tok", plain)) + room);
+  EXPECT_EQ(rows->rows_per_head, plan_for("512tok", plain)->rows_per_head);
+  EXPECT_NE(bytes->line.find("left for a branch"), std::string::npos);
+
+  branch.branch_tokens = -1;  // not known: half of the bytes, as much again as the rows
+  EXPECT_EQ(plan_for("16MiB", branch)->branch_blocks, blocks_of(*plan_for("16MiB", plain)) / 2);
+  EXPECT_EQ(blocks_of(*plan_for("512tok", branch)), 2 * blocks_of(*plan_for("512tok", plain)));
+}
+
+TEST(Planner, TheLeastBudgetWithABranchWorks) {
+  for (const int64_t tokens : {int64_t{-1}, int64_t{10}, int64_t{5000}}) {
+    const Request request{.prompt_tokens = 4000, .generated_tokens = 0, .branch_tokens = tokens};
+    const Result<Plan> refused = plan_for("200KiB", request);
+    ASSERT_FALSE(refused.ok());
+    const std::string& message = refused.error().message;
+    const size_t unit = message.rfind("KiB");
+    const size_t begin = message.find_last_not_of("0123456789", unit - 1) + 1;
+    const int64_t least = std::stoll(message.substr(begin, unit - begin));
+    EXPECT_TRUE(plan_for(std::to_string(least) + "KiB", request).ok()) << message;
+    EXPECT_FALSE(plan_for(std::to_string(least - 10) + "KiB", request).ok()) << message;
+  }
+}
+
+// While a layer of a branch is copied, all layers own at most their shares, and a chunk that is being read has its
+// room.
+TEST(Planner, ABranchThatEvictsFitsBesideTheMark) {
+  const Result<eviction::Policy> policy = eviction::parse_policy("andpro", {});
+  ASSERT_TRUE(policy.ok());
+  const Request request{.prompt_tokens = 4000, .generated_tokens = 0, .branch_tokens = -1};
+  const Result<Plan> plan = plan_for("16MiB", request);
+  ASSERT_TRUE(plan.ok());
+  for (const int64_t own : {plan->branch_blocks, plan->branch_blocks / 2, plan->branch_blocks / 5}) {
+    const Plan branch = plan_branch(kShape, *policy, request, *plan, own);
+    EXPECT_EQ(branch.budget_bytes, plan->budget_bytes);
+    EXPECT_LE((kShape.n_layers + 1) * branch.decoding.blocks, own);
+    EXPECT_GT((kShape.n_layers + 1) * (branch.decoding.blocks + 1), own);
+    const int64_t working = working_blocks(kShape, branch.followup_chunk_tokens);
+    EXPECT_LE((kShape.n_layers + 1) * branch.followup.blocks + working, own);
+    const int64_t held = branch.after_followup.blocks - kShape.n_kv_heads * (branch.after_followup.growth / kBlockRows);
+    EXPECT_LE(held, branch.followup.blocks);
+    EXPECT_GT(branch.decoding.growth, 1) << "evicted after each token";
+  }
+}
+
+// The last chunk of a later turn: the layers that are done must leave room for the one that is not.
+TEST(Planner, TheLastChunkOfALaterTurnFitsToo) {
+  for (const char* budget : {"64MiB", "16MiB", "5MiB"}) {
+    const Result<Plan> plan = plan_for(budget, {.prompt_tokens = 8000, .generated_tokens = -1});
+    ASSERT_TRUE(plan.ok());
+    const EvictionTarget& last = plan->after_followup;
+    const int64_t held = last.blocks - kShape.n_kv_heads * (last.growth / kBlockRows);
+    EXPECT_LE(
+        (kShape.n_layers - 1) * held + plan->followup.blocks + working_blocks(kShape, plan->followup_chunk_tokens),
+        blocks_of(*plan))
+        << budget;
+  }
+}
+
 }  // namespace
 }  // namespace kedge::session

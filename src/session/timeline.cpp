@@ -32,17 +32,21 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
   return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
 }
 
+Request session_request(const model::HyperParams& hyper, const SessionOptions& options) {
+  return {.prompt_tokens = options.expected_prompt,
+          .generated_tokens = options.expected_generated,
+          .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
+          .n_batch = options.n_batch,
+          .hold_continuation = options.hold_continuation,
+          .branch_tokens = options.branch_tokens,
+          .order = options.order,
+          .overflow = options.overflow};
+}
+
 Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
                           const eviction::Policy& policy) {
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type), options.budget, policy,
-                   {.prompt_tokens = options.expected_prompt,
-                    .generated_tokens = options.expected_generated,
-                    .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
-                    .n_batch = options.n_batch,
-                    .hold_continuation = options.hold_continuation,
-                    .order = options.order,
-                    .overflow = options.overflow});
+  return make_plan(store_shape(hyper, type), options.budget, policy, session_request(hyper, options));
 }
 
 Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction::Policy policy, Plan plan)
@@ -160,7 +164,7 @@ std::vector<Token> Timeline::truncated(std::span<const Token> tokens) const {
 
 Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progress& progress) {
   const auto total = static_cast<int64_t>(tokens.size());
-  const bool fits = blocks_needed(total) <= store_->stats().free_blocks;
+  const bool fits = has_room(total);
   const bool planned = n_tokens_ == 0 && plan_.evicts && total == options_.expected_prompt;
   int64_t step = fits ? options_.n_batch : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
   EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
@@ -179,7 +183,7 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
     const bool evict = (!fits) || (last && planned);
     const Chunk chunk{.tokens = tokens.subspan(begin, n),
                       .evict = evict,
-                      .target = last ? (planned ? plan_.after_prompt : plan_.decoding) : between};
+                      .target = last ? (planned ? plan_.after_prompt : plan_.after_followup) : between};
     const Report report = [&](double share) {
       return !progress || progress(begin + static_cast<int64_t>(share * static_cast<double>(n)), total);
     };
@@ -220,6 +224,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
       trace(done);
   }
   n_tokens_ += n;
+  tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   if (!chunk.all_logits)
     head_logits(n - 1, 1, logits_);
   report(1.0);
@@ -344,6 +349,7 @@ Status Timeline::decode(Token token) {
   const std::span<const float> logits = graph.read(decode_graph_->logits);
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
+  tokens_.push_back(token);
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
@@ -353,23 +359,20 @@ Status Timeline::decode(Token token) {
 // ---- room ----
 
 int64_t Timeline::blocks_needed(int64_t n_tokens) const {
-  const model::HyperParams& hyper = engine_.model->hyper();
   int64_t blocks = 0;
-  for (int layer = 0; layer < hyper.n_layers; ++layer) {
-    for (int head = 0; head < hyper.n_kv_heads; ++head) {
-      const int64_t rows = store_->n_rows(sequence_, layer, head);
-      blocks += (rows + n_tokens + kBlockRows - 1) / kBlockRows - (rows + kBlockRows - 1) / kBlockRows;
-    }
-  }
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
+    blocks += layer_blocks_needed(layer, n_tokens);
   return blocks;
 }
 
 // Reserves n more rows in every head; evicts first where they do not fit.
 Status Timeline::make_room_for(int64_t n_tokens) {
   const int n_layers = engine_.model->hyper().n_layers;
-  Status reserved = store_->reserve(sequence_, 0, n_layers, static_cast<int>(n_tokens));
-  if (reserved || !policy_.evicts)
-    return reserved;
+  if (!mark_ || !policy_.evicts || has_room(n_tokens)) {
+    Status reserved = store_->reserve(sequence_, 0, n_layers, static_cast<int>(n_tokens));
+    if (reserved || !policy_.evicts)
+      return reserved;
+  }
   EvictionTarget target = plan_.decoding;
   target.growth = std::max(target.growth, static_cast<int32_t>(n_tokens));
   if (Status evicted = evict_all(target); !evicted)
@@ -384,12 +387,12 @@ Stats Timeline::stats() const {
   out.decode_attention_seconds = decode_attention_.decode_time().seconds;
   out.decode_attention_row_bytes = decode_attention_.decode_time().row_bytes;
   out.kv_live_bytes = held.live_bytes;
-  out.kv_peak_bytes = held.peak_bytes;
+  out.kv_peak_bytes = std::max(held.peak_bytes, peak_before_bytes_);
   out.kv_budget_bytes = held.budget_bytes;
   const int64_t heads = static_cast<int64_t>(hyper.n_layers) * hyper.n_kv_heads;
   out.kv_full_bytes = kv::bytes_for_rows(store_->shape(), n_tokens_, heads);
   out.kv_rows = store_->n_rows_total(sequence_);
-  out.evicted_rows = held.evicted_rows;
+  out.evicted_rows = held.evicted_rows + evicted_before_;
   out.keep = n_tokens_ == 0 ? 1.0 : static_cast<double>(out.kv_rows) / static_cast<double>(heads * n_tokens_);
   out.fill = held.fill;
   out.sequential = held.sequential;
@@ -402,7 +405,8 @@ void Timeline::trace(double tokens) {
   if (!options_.trace_memory)
     return;
   const kv::StoreStats held = store_->stats();
-  memory_trace_.push_back({.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
+  memory_trace_.push_back(
+      {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows + evicted_before_});
 }
 
 KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }

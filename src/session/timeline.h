@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attention/ragged_attention.h"
@@ -15,9 +17,13 @@
 #include "kv/store.h"
 #include "model/model.h"
 #include "session/planner.h"
+#include "session/snapshot.h"
 #include "tensor/compute.h"
 
 namespace kedge::session {
+
+struct FileView;           // session/file.h
+struct SessionFileExtras;  // session/file.h
 
 struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
@@ -28,6 +34,8 @@ struct Engine {  // what sessions share
 kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
+// What the planner is asked.
+Request session_request(const model::HyperParams& hyper, const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
 Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
                           const eviction::Policy& policy);
@@ -39,11 +47,26 @@ class Timeline final : public attention::KvRows {
 
   Status prefill(std::span<const Token> tokens, const Session::Progress& progress);
   Result<std::unique_ptr<Timeline>> fork(const SessionOptions& options) const;
+  // A timeline of its own over copies of the same rows, with the same options: what follows is what would follow here.
+  Result<std::unique_ptr<Timeline>> fork() const;
   Status decode(Token token);
   Status score(std::span<const Token> tokens, const Session::EachLogits& each);
 
   std::span<const float> logits() const { return logits_; }
   int64_t n_tokens() const { return n_tokens_; }
+  const std::vector<Token>& tokens() const { return tokens_; }
+  const SessionOptions& options() const { return options_; }
+
+  // mark.cpp: coming back to a point (kedge/session.h)
+  void mark(Mark kind);
+  Status rewind();
+  Status rewind(int64_t n_tokens);
+  void drop_mark();
+  bool has_mark() const { return mark_.has_value(); }
+
+  // resume.cpp: everything that what follows depends on, as a file and back
+  Status save(const SessionFileExtras& extras, const std::string& path) const;
+  static Result<std::unique_ptr<Timeline>> restore(const Engine& engine, const FileView& file);
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
@@ -72,6 +95,13 @@ class Timeline final : public attention::KvRows {
   Status read_prompt(std::span<const Token> tokens, const Session::Progress& progress);
   Status run_chunk(const Chunk& chunk, const Report& report);
   Status run_layer(const Chunk& chunk, int layer, std::span<const int32_t> positions);
+  Snapshot snapshot() const;
+  void adopt(const Snapshot& from);
+  Status take_over(const FileView& file);
+  bool has_room(int64_t n_tokens);
+  bool branch_has_room(int64_t n_tokens) const;
+  int64_t layer_blocks_needed(int layer, int64_t n_tokens) const;
+  Status prepare_eviction(const EvictionTarget& target);
   Status acceptable_fork(const Timeline& child) const;
   Status copy_prompt(const Timeline& parent);
   void embed(std::span<const Token> tokens);
@@ -102,9 +132,20 @@ class Timeline final : public attention::KvRows {
   std::vector<float> hidden_;  // f32 [chunk tokens, n_embd]
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
+  std::vector<Token> tokens_;  // all of them, evicted or not
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
+  int64_t evicted_until_ = 0;       // length of the sequence at its last eviction
+  int64_t evicted_before_ = 0;      // evicted rows that the store does not count; negative: that were taken back
+  int64_t peak_before_bytes_ = 0;   // of the store that held these rows before a restore
+  struct MarkedPoint {
+    kv::SequenceId sequence = 0;  // shares the blocks that the timeline held
+    Snapshot at;
+    Mark kind = Mark::firm;
+    Plan plan;  // the timeline's own: while a firm mark stands, plan_ is that of a branch
+  };
+  std::optional<MarkedPoint> mark_;
 };
 
 }  // namespace kedge::session

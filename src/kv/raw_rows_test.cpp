@@ -1,0 +1,141 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kv/store_test_support.h"
+
+namespace kedge::kv {
+namespace {
+
+using test::append_run;
+using test::make_store;
+
+class RawRows : public testing::TestWithParam<RowType> {
+ protected:
+  StoreShape shape() const { return {.n_layers = 2, .n_kv_heads = 2, .head_dim = 32, .type = GetParam()}; }
+
+  // A head of n rows whose positions have gaps, with notes.
+  std::unique_ptr<Store> store_with(int n, SequenceId& seq) const {
+    auto store = make_store(shape(), 40);
+    seq = store->create_sequence();
+    EXPECT_TRUE(store->reserve(seq, 0, 2, 2 * n + 1).ok());
+    append_run(*store, seq, 1, 0, 5, 2 * n);
+    KeepList keep{.layer = 1, .head = 0};
+    for (int i = 0; i < n; ++i)
+      keep.rows.push_back(2 * i + 1);
+    SerialExecutor executor;
+    EXPECT_TRUE(store->compact(seq, {.heads = {keep}}, executor).ok());
+    std::vector<float> scores;
+    std::vector<uint8_t> flags;
+    for (int i = 0; i < n; ++i) {
+      scores.push_back(static_cast<float>(i) / 4);
+      flags.push_back(static_cast<uint8_t>(i % 3));
+    }
+    store->set_scores(seq, 1, 0, scores);
+    store->set_flags(seq, 1, 0, flags);
+    return store;
+  }
+  static std::vector<std::byte> bytes_of(const Store& store, SequenceId seq, int layer, int head) {
+    std::vector<std::byte> bytes;
+    store.export_rows(seq, layer, head, bytes);
+    return bytes;
+  }
+};
+
+TEST_P(RawRows, ComeBackBitForBitAtEveryLength) {
+  for (int n = 0; n <= 35; ++n) {
+    SequenceId from = 0;
+    const auto store = store_with(n, from);
+    const std::vector<std::byte> bytes = bytes_of(*store, from, 1, 0);
+    // 8 bytes, 9 a row, and blocks of 16 rows of K and V of 32 two-byte values.
+    EXPECT_EQ(bytes.size(), 8U + 9U * static_cast<size_t>(n) + static_cast<size_t>((n + 15) / 16) * 16 * 2 * 32 * 2);
+    const auto other = make_store(shape(), 3);
+    const SequenceId to = other->create_sequence();
+    const Status status = other->import_rows(to, 0, 1, bytes, 5 + 2 * n);
+    ASSERT_TRUE(status.ok()) << n << ": " << status.error().message;
+    EXPECT_EQ(bytes_of(*other, to, 0, 1), bytes) << n;
+    EXPECT_EQ(other->check_invariants(), "") << n;
+    const KvHeadView a = store->view(from, 1, 0);
+    const KvHeadView b = other->view(to, 0, 1);
+    ASSERT_EQ(b.n_rows, n);
+    std::vector<float> k(32 * 2), v(32 * 2);
+    for (int row = 0; row < n; ++row) {
+      EXPECT_EQ(b.position(row), 6 + 2 * row);
+      EXPECT_EQ(other->score(to, 0, 1, row), static_cast<float>(row) / 4);
+      EXPECT_EQ(other->flags(to, 0, 1, row), row % 3);
+      read_rows(a, row, row + 1, k.data(), v.data());
+      read_rows(b, row, row + 1, k.data() + 32, v.data() + 32);
+      EXPECT_TRUE(std::equal(k.begin(), k.begin() + 32, k.begin() + 32));
+      EXPECT_TRUE(std::equal(v.begin(), v.begin() + 32, v.begin() + 32));
+    }
+  }
+}
+
+TEST_P(RawRows, AreNoLongerThanTheirRowsSay) {
+  SequenceId from = 0;
+  const auto store = store_with(21, from);
+  const std::vector<std::byte> bytes = bytes_of(*store, from, 1, 0);
+  const auto other = make_store(shape(), 3);
+  const SequenceId to = other->create_sequence();
+  const auto why = [&](std::vector<std::byte> damaged, int64_t n_tokens = 47) {
+    const Status status = other->import_rows(to, 0, 1, damaged, n_tokens);
+    EXPECT_EQ(other->n_rows(to, 0, 1), 0);
+    EXPECT_EQ(other->check_invariants(), "");
+    return status.ok() ? std::string() : status.error().message;
+  };
+  for (size_t n = 0; n < bytes.size(); n += n < 300 ? 1 : 97)
+    EXPECT_NE(why({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)}), "") << n;
+  std::vector<std::byte> longer = bytes;
+  longer.push_back({});
+  EXPECT_NE(why(longer), "");
+  EXPECT_NE(why(bytes, 46).find("found 46, allowed 45..45"), std::string::npos) << why(bytes, 46);
+  const auto with = [&](size_t at, auto value) {
+    std::vector<std::byte> damaged = bytes;
+    std::memcpy(damaged.data() + at, &value, sizeof value);
+    return why(damaged);
+  };
+  const std::string other_type = GetParam() == RowType::f16 ? "bf16, allowed f16" : "f16, allowed bf16";
+  EXPECT_NE(with(0, uint32_t{GetParam() == RowType::f16 ? 1U : 0U}).find("row type: found " + other_type),
+            std::string::npos);
+  EXPECT_NE(with(0, uint32_t{77}).find("found type 77"), std::string::npos);
+  EXPECT_NE(with(4, uint32_t{0xFFFFFFFF}).find("4294967295"), std::string::npos);
+  EXPECT_NE(with(8, int32_t{-1}).find("found -1, allowed 0.."), std::string::npos);
+  EXPECT_NE(with(12, int32_t{6}).find("row 1: found 6, allowed 7.."), std::string::npos);
+  EXPECT_NE(with(8 + 21 * 4, std::numeric_limits<float>::infinity()).find("score of row 0"), std::string::npos);
+  EXPECT_NE(with(bytes.size() - 2, uint16_t{0xFFFF}).find("finite"), std::string::npos);
+  const auto small = make_store(shape(), 1);
+  const SequenceId none = small->create_sequence();
+  const Status full = small->import_rows(none, 0, 0, bytes, 47);
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code, ErrorCode::budget_impossible);
+  EXPECT_NE(full.error().message.find("2 blocks"), std::string::npos) << full.error().message;
+  EXPECT_EQ(small->check_invariants(), "");
+}
+
+// 21 rows: two blocks, the second partly filled.
+TEST_P(RawRows, BlocksOfALayerAreCountedByOwner) {
+  SequenceId seq = 0;
+  const auto store = store_with(21, seq);
+  store->release_reserved(seq);
+  const auto expect = [&](SequenceId of, int64_t own, int64_t shared, int64_t tails) {
+    const Store::LayerBlocks blocks = store->layer_blocks(of, 1);
+    EXPECT_EQ(blocks.own, own);
+    EXPECT_EQ(blocks.shared, shared);
+    EXPECT_EQ(blocks.shared_tails, tails);
+  };
+  expect(seq, 2, 0, 0);
+  const SequenceId child = store->fork_sequence(seq);
+  expect(seq, 0, 2, 1);
+  expect(child, 0, 2, 1);
+  ASSERT_TRUE(store->reserve(child, 1, 2, 1).ok());  // a copy of the tail here, a new block in the layer's other head
+  expect(child, 2, 1, 0);
+  expect(seq, 1, 1, 0);
+  store->drop_sequence(child);
+  expect(seq, 2, 0, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, RawRows, testing::Values(RowType::f16, RowType::bf16),
+                         [](const auto& info) { return info.param == RowType::f16 ? "f16" : "bf16"; });
+
+}  // namespace
+}  // namespace kedge::kv

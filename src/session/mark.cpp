@@ -1,0 +1,151 @@
+// Coming back to a point of a timeline: a mark shares the blocks of its rows with what follows (copy-on-write), and
+// what follows lives in the rest of the budget (plan_branch in session/planner.h).
+#include <algorithm>
+#include <string>
+
+#include "session/timeline.h"
+
+namespace kedge::session {
+
+// Whatever a timeline changes while it runs is named in the next two functions; rows are the store's.
+Snapshot Timeline::snapshot() const {
+  const kv::StoreStats held = store_->stats();
+  return {.n_tokens = n_tokens_,
+          .tokens = tokens_,
+          .logits = logits_,
+          .taps = taps_,
+          .counters = counters_,
+          .evicted_rows = held.evicted_rows + evicted_before_,
+          .evicted_until = evicted_until_,
+          .peak_bytes = std::max(held.peak_bytes, peak_before_bytes_),
+          .n_trace = memory_trace_.size()};
+}
+
+void Timeline::adopt(const Snapshot& from) {
+  n_tokens_ = from.n_tokens;
+  tokens_ = from.tokens;
+  logits_ = from.logits;
+  taps_ = from.taps;
+  counters_ = from.counters;
+  evicted_before_ = from.evicted_rows - store_->stats().evicted_rows;
+  evicted_until_ = from.evicted_until;
+  peak_before_bytes_ = from.peak_bytes;
+  if (from.n_trace < memory_trace_.size())
+    memory_trace_.resize(from.n_trace);
+}
+
+void Timeline::mark(Mark kind) {
+  drop_mark();
+  store_->release_reserved(sequence_);
+  mark_ = MarkedPoint{.sequence = store_->fork_sequence(sequence_), .at = snapshot(), .kind = kind, .plan = plan_};
+  if (kind == Mark::yielding)
+    return;
+  int64_t marked = 0;
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
+    marked += store_->layer_blocks(sequence_, layer).shared;
+  plan_ = plan_branch(store_->shape(), policy_, session_request(engine_.model->hyper(), options_), plan_,
+                      store_->stats().total_blocks - marked);
+}
+
+void Timeline::drop_mark() {
+  if (!mark_)
+    return;
+  store_->drop_sequence(mark_->sequence);
+  if (mark_->kind == Mark::firm)
+    plan_ = std::move(mark_->plan);
+  mark_.reset();
+}
+
+Status Timeline::rewind() {
+  if (!mark_)
+    return Error{ErrorCode::usage, "cannot rewind: there is no mark"};
+  store_->drop_sequence(sequence_);
+  sequence_ = store_->fork_sequence(mark_->sequence);
+  adopt(mark_->at);
+  return {};
+}
+
+Status Timeline::rewind(int64_t n_tokens) {
+  const auto refused = [n_tokens](const std::string& why) {
+    return Error{ErrorCode::usage, "cannot rewind to token " + std::to_string(n_tokens) + ": " + why};
+  };
+  if (n_tokens < 0 || n_tokens > n_tokens_)
+    return refused("allowed are 0.." + std::to_string(n_tokens_));
+  if (n_tokens == n_tokens_)
+    return {};
+  if (n_tokens < evicted_until_)
+    return refused("rows were evicted when there were " + std::to_string(evicted_until_));
+  if (!taps_.reach_back_to(static_cast<int32_t>(n_tokens))) {
+    return refused("the policy observes the last " + std::to_string(taps_.window()) +
+                   " queries, and what it saw of those before that token is gone");
+  }
+  if (mark_ && n_tokens < mark_->at.n_tokens)
+    drop_mark();
+  store_->truncate(sequence_, static_cast<int32_t>(n_tokens));
+  taps_.truncate(static_cast<int32_t>(n_tokens));
+  tokens_.resize(static_cast<size_t>(n_tokens));
+  n_tokens_ = n_tokens;
+  logits_.clear();
+  return {};
+}
+
+// ---- room beside a mark ----
+
+// What n more rows in each head of a layer take: new blocks, and a copy of a last block that the mark shares.
+int64_t Timeline::layer_blocks_needed(int layer, int64_t n_tokens) const {
+  int64_t blocks = mark_ ? store_->layer_blocks(sequence_, layer).shared_tails : 0;
+  for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head) {
+    const int64_t rows = store_->n_rows(sequence_, layer, head);
+    blocks += (rows + n_tokens + kBlockRows - 1) / kBlockRows - (rows + kBlockRows - 1) / kBlockRows;
+  }
+  return blocks;
+}
+
+// A layer of a branch owns at most its share: that leaves the room which the copies of an eviction need.
+bool Timeline::branch_has_room(int64_t n_tokens) const {
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+    if (store_->layer_blocks(sequence_, layer).own + layer_blocks_needed(layer, n_tokens) > plan_.decoding.blocks)
+      return false;
+  }
+  return true;
+}
+
+// Whether n more rows fit in every head. A yielding mark is dropped where that helps.
+bool Timeline::has_room(int64_t n_tokens) {
+  if (mark_ && mark_->kind == Mark::firm && policy_.evicts)
+    return branch_has_room(n_tokens);
+  if (mark_ && mark_->kind == Mark::yielding && blocks_needed(n_tokens) > store_->stats().free_blocks)
+    drop_mark();
+  return blocks_needed(n_tokens) <= store_->stats().free_blocks;
+}
+
+// Before rows go: a yielding mark is dropped, a firm one must leave enough room.
+Status Timeline::prepare_eviction(const EvictionTarget& target) {
+  if (!mark_)
+    return {};
+  if (mark_->kind == Mark::yielding) {
+    drop_mark();
+    return {};
+  }
+  if (target.blocks >= plan_.least_layer_blocks)
+    return {};
+  const int64_t layers = engine_.model->hyper().n_layers;
+  const kv::StoreStats held = store_->stats();
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  int64_t own = 0;
+  for (int layer = 0; layer < layers; ++layer)
+    own += store_->layer_blocks(sequence_, layer).own;
+  const int64_t marked = held.total_blocks - held.free_blocks - own;
+  return Error{ErrorCode::budget_impossible,
+               "the mark at token " + number(mark_->at.n_tokens) + " holds " + number(marked) + " of the " +
+                   number(held.total_blocks) + " blocks of the KV budget; of the " +
+                   number(held.total_blocks - marked) + " others a layer of what follows may keep " +
+                   number(target.blocks) + " (" + number(layers) + " layers, and the copies of one), and at least " +
+                   number(plan_.least_layer_blocks) + " are needed: leave room for a branch, or raise the budget to " +
+                   number((marked + (layers + 1) * (plan_.least_layer_blocks + target.growth / kBlockRows + 1)) *
+                              kv::block_bytes_total(store_->shape()) / 1024 +
+                          1) +
+                   "KiB"};
+}
+
+}  // namespace kedge::session

@@ -1,0 +1,111 @@
+// A timeline as a session file, and back. Restoring makes a timeline of its own: nothing live is touched.
+#include <algorithm>
+#include <string>
+
+#include "session/file.h"
+#include "session/model_identity.h"
+#include "session/timeline.h"
+
+namespace kedge::session {
+namespace {
+
+Error named(const FileView& file, const Error& error) { return {error.code, file.name + ": " + error.message}; }
+
+Error bad(const FileView& file, const std::string& what) { return {ErrorCode::failed, file.name + ": " + what}; }
+
+int observed_rows(const SessionOptions& options, const eviction::Policy& policy) {
+  return std::max(options.n_observed, policy.evicts ? policy.scorer->needs().window : 0);
+}
+
+}  // namespace
+
+Status Timeline::save(const SessionFileExtras& extras, const std::string& path) const {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const attention::Taps::Contents observed = taps_.contents();
+  const Snapshot now = snapshot();
+  return write_session_file({.header = {.model = identify(*engine_.model),
+                                        .options = options_,
+                                        .policy = policy_.text,
+                                        .kernels = engine_.kernels->name,
+                                        .n_tokens = n_tokens_,
+                                        .evicted_rows = now.evicted_rows,
+                                        .evicted_until = evicted_until_,
+                                        .n_observed = taps_.window(),
+                                        .stats = stats(),
+                                        .sampler = extras.sampler},
+                             .tokens = tokens_,
+                             .logits = logits_,
+                             .observed_positions = observed.positions,
+                             .observed_q = observed.q,
+                             .observed_y = observed.y,
+                             .n_heads = hyper.n_layers * hyper.n_kv_heads,
+                             .export_head =
+                                 [&](int index, std::vector<std::byte>& out) {
+                                   store_->export_rows(sequence_, index / hyper.n_kv_heads, index % hyper.n_kv_heads,
+                                                       out);
+                                 },
+                             .app_data = extras.app_data},
+                            path);
+}
+
+Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const FileView& file) {
+  const FileHeader& header = file.header;
+  if (Status status = same_model(header.model, identify(*engine.model)); !status)
+    return named(file, status.error());
+  // Before anything is allocated by what the file says: the observed window is as large as its section.
+  Result<eviction::Policy> policy = session_policy(header.options);
+  if (!policy)
+    return named(file, policy.error());
+  if (const int window = observed_rows(header.options, *policy); window != header.n_observed) {
+    return bad(file, "header field 'n_observed': found " + std::to_string(header.n_observed) + ", allowed " +
+                         std::to_string(window) + ", which the policy observes");
+  }
+  Result<std::unique_ptr<Timeline>> made = create(engine, header.options);
+  if (!made)
+    return named(file, made.error());
+  Timeline& timeline = **made;
+  if (timeline.policy_.text != header.policy) {
+    return bad(file, "header field 'policy': found '" + header.policy + "', allowed '" + timeline.policy_.text +
+                         "', what its options mean here");
+  }
+  if (Status status = timeline.take_over(file); !status)
+    return named(file, status.error());
+  return made;
+}
+
+Status Timeline::take_over(const FileView& file) {
+  const FileHeader& header = file.header;
+  const model::HyperParams& hyper = engine_.model->hyper();
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    for (int head = 0; head < hyper.n_kv_heads; ++head) {
+      const auto index = static_cast<size_t>(layer * hyper.n_kv_heads + head);
+      if (Status status = store_->import_rows(sequence_, layer, head, file.heads[index], header.n_tokens); !status) {
+        return Error{status.error().code, "section 'rows': layer " + std::to_string(layer) + " head " +
+                                              std::to_string(head) + ": " + status.error().message};
+      }
+    }
+  }
+  const int64_t all = int64_t{hyper.n_layers} * hyper.n_kv_heads * header.n_tokens;
+  const int64_t held = store_->n_rows_total(sequence_);
+  if (held + header.evicted_rows != all) {
+    return Error{ErrorCode::failed, "header field 'evicted_rows': found " + std::to_string(header.evicted_rows) +
+                                        ", allowed " + std::to_string(all - held) + " (" + std::to_string(all) +
+                                        " rows were read, " + std::to_string(held) + " are here)"};
+  }
+  Snapshot at{.n_tokens = header.n_tokens,
+              .tokens = file.tokens,
+              .logits = file.logits,
+              .taps = taps_,
+              .counters = header.stats,
+              .evicted_rows = header.evicted_rows,
+              .evicted_until = header.evicted_until,
+              .peak_bytes = header.stats.kv_peak_bytes};
+  const std::string wrong =
+      at.taps.load({.q = file.observed_q, .y = file.observed_y, .positions = file.observed_positions}, header.n_tokens);
+  if (!wrong.empty())
+    return Error{ErrorCode::failed, "section 'observed': " + wrong};
+  adopt(at);
+  return {};
+}
+
+}  // namespace kedge::session
