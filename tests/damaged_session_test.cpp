@@ -331,7 +331,7 @@ TEST_F(Damaged, APreambleThatLiesIsRefused) {
     std::string damaged = bytes_;
     const size_t field = 8 + 4 * (random() % 7);
     const uint32_t value =
-        random() % 2 == 0 ? static_cast<uint32_t>(random()) : at<uint32_t>(damaged, field) + random() % 7 - 3;
+        static_cast<uint32_t>(random() % 2 == 0 ? random() : at<uint32_t>(damaged, field) + random() % 7 - 3);
     const bool same = value == at<uint32_t>(damaged, field);
     put(damaged, field, value);
     repair_preamble(damaged);

@@ -114,7 +114,7 @@ TEST_F(RealSession, WhatFollowsARestoreAForkOrARewindIsWhatWouldHaveFollowed) {
   for (const PrefillOrder order : {PrefillOrder::layer_major, PrefillOrder::chunked}) {
     SCOPED_TRACE(order == PrefillOrder::chunked ? "chunked" : "layer-major");
     SessionOptions options =
-        session_options({.budget = "5MiB", .policy = "andpro//every:n=16", .prompt = 700, .generated = 100});
+        session_options({.budget = "5MiB", .policy = "andpro/every:n=16", .prompt = 700, .generated = 100});
     options.order = order;
     options.branch_tokens = 40;
     const auto session = open_session(*model_, options);

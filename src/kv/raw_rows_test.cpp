@@ -135,7 +135,7 @@ TEST_P(RawRows, BlocksOfALayerAreCountedByOwner) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, RawRows, testing::Values(RowType::f16, RowType::bf16),
-                         [](const auto& info) { return info.param == RowType::f16 ? "f16" : "bf16"; });
+                         [](const auto& type) { return type.param == RowType::f16 ? "f16" : "bf16"; });
 
 }  // namespace
 }  // namespace kedge::kv

@@ -54,11 +54,20 @@ struct Planner {
 
   // Blocks for a branch of so many tokens: in each head a copy of the last block and the new rows, in each layer what
   // copies on eviction need (plan_branch). Not known: as many as the marked rows.
-  int64_t branch_blocks(int64_t most) const {
+  int64_t branch_wanted(int64_t if_not_known) const {
     if (request.branch_tokens == 0)
       return 0;
-    const int64_t wanted = (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1);
-    return request.branch_tokens < 0 ? most : std::min(wanted, most);
+    return request.branch_tokens < 0 ? if_not_known
+                                     : (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1);
+  }
+  // Of what may be given up for a branch. A policy that evicts nothing cannot do with less than all of it.
+  int64_t branch_blocks(int64_t most) const {
+    return policy.evicts ? std::min(branch_wanted(most), most) : branch_wanted(0);
+  }
+  // A branch fits as a whole, or can be evicted while 16 more rows are read.
+  int64_t least_branch() const {
+    const int64_t evicted = (layers() + 1) * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
+    return policy.evicts ? std::min(branch_wanted(evicted), evicted) : branch_wanted(0);
   }
 
   int32_t growth(double rows_per_head) const {
@@ -70,18 +79,20 @@ struct Planner {
   }
 
   Error impossible(int64_t total) const {
-    const int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
+    int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
+    // A branch gets at most half.
+    least = std::max(least + branch_blocks(least), policy.evicts ? 2 * least_branch() : 0);
     return {ErrorCode::budget_impossible,
-            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head), but %lld layers x %lld kv "
+            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head)%s, but %lld layers x %lld kv "
                  "heads need at "
                  "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget "
                  "that works "
                  "here is %lldKiB",
                  budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
-                 static_cast<long long>(layers()), static_cast<long long>(heads()),
-                 static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
-                 static_cast<long long>(working_blocks(shape, kBlockRows)), static_cast<long long>(least),
-                 static_cast<long long>(ceil_div((least + branch_blocks(least)) * block_bytes(), 1024)))};
+                 request.branch_tokens == 0 ? "" : " beside those of a branch", static_cast<long long>(layers()),
+                 static_cast<long long>(heads()), static_cast<long long>(least_blocks_per_head()),
+                 static_cast<long long>(fixed_rows() - 1), static_cast<long long>(working_blocks(shape, kBlockRows)),
+                 static_cast<long long>(least), static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
   }
 
   // The store is larger than the plan's targets by what a branch may hold beside them.
@@ -148,9 +159,11 @@ struct Planner {
   Result<Plan> for_bytes() const {
     const auto all = static_cast<int64_t>(budget.value) / block_bytes();
     const int64_t branch = branch_blocks(all / 2);
-    Result<Plan> plan = for_blocks(all - branch);
+    Result<Plan> plan = for_blocks(std::max<int64_t>(0, all - branch));
     if (!plan)
       return plan;
+    if (branch < least_branch())
+      return impossible(all - branch);
     return with_branch(*std::move(plan), branch);
   }
 
@@ -226,12 +239,6 @@ struct Planner {
   }
 };
 
-// The plan of a budget that is not in bytes: a branch comes on top of it.
-Plan with_branch_beside(const Planner& planner, Plan plan) {
-  const int64_t total = plan.budget_bytes / planner.block_bytes();
-  return planner.with_branch(std::move(plan), planner.branch_blocks(total));
-}
-
 }  // namespace
 
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
@@ -247,8 +254,10 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
         planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1}))));
   }
   Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
-  if (plan.ok() && budget.kind != Budget::Kind::bytes)
-    plan = with_branch_beside(planner, *std::move(plan));
+  if (plan.ok() && budget.kind != Budget::Kind::bytes) {  // in rows: a branch comes on top
+    const int64_t rows = std::max(plan->budget_bytes / planner.block_bytes(), planner.least_branch());
+    plan = planner.with_branch(*std::move(plan), planner.branch_blocks(rows));
+  }
   if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
     const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
     return Error{
