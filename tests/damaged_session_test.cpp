@@ -196,8 +196,8 @@ TEST_F(Damaged, MistakesNameThePartWhatWasFoundAndWhatIsAllowed) {
   expect_words(with([](Parts& p) { p.header["n_observed"] = 5; }), {"observed", "found", "allowed"});
   expect_words(with([](Parts& p) { put(p.sections[0], 8, int32_t{100000}); }), {"'tokens'", "100000", "319"});
   expect_words(with([](Parts& p) { p.sections[1].resize(8); }), {"'logits'", "found 8", "1280"});
-  // The first head: its type, n_rows, positions.
-  const size_t head = 2 * 8 + 4;
+  // The first head: its type, number of notes, n_rows, positions.
+  const size_t head = 2 * 8 + 8;
   expect_words(with([&](Parts& p) { put(p.sections[5], head + 4, int32_t{119}); }),
                {"'rows'", "layer 0 head 0", "position of row 1", "allowed 120..119"});
   expect_words(with([&](Parts& p) { put(p.sections[5], head + 4, int32_t{120}); }), {"position of row 0", "found 120"});

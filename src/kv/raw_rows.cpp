@@ -1,7 +1,7 @@
 // A head's rows as bytes, for files and for copies between stores.
 //
-//   type u32 | n_rows u32 | positions i32 [n_rows] | scores f32 [n_rows] | flags u8 [n_rows] | payload [ceil(n_rows /
-//   16) blocks]
+//   type u32 | n_notes u32 | n_rows u32 | positions i32 [n_rows] | notes f32 [n_notes][n_rows] | flags u8 [n_rows]
+//   | payload [ceil(n_rows / 16) blocks]
 //
 // Payload is whole blocks as they lie in memory (kernels/kv_view.h); slots without a row are zero, so that equal rows
 // are equal bytes. What a row type means is known here and in the kernels only.
@@ -17,8 +17,9 @@
 namespace kedge::kv {
 namespace {
 
-constexpr size_t kStartBytes = 8;  // type and n_rows
-constexpr int64_t kNoteBytes = int64_t{sizeof(int32_t) + sizeof(float) + sizeof(uint8_t)};
+constexpr size_t kStartBytes = 12;  // type, n_notes, n_rows
+
+size_t note_bytes(const StoreShape& shape) { return 5 + static_cast<size_t>(shape.n_notes) * 4; }  // of one row
 
 int64_t payload_bytes(const StoreShape& shape) { return int64_t{shape.head_dim} * kBlockRows * kRowTypeBytes * 2; }
 
@@ -36,7 +37,7 @@ void put(std::vector<std::byte>& out, const T& value) {
 struct Parts {
   int64_t n_rows = 0;
   std::span<const std::byte> positions;
-  std::span<const std::byte> scores;
+  std::span<const std::byte> notes;
   std::span<const std::byte> flags;
   std::span<const std::byte> payload;
 
@@ -45,9 +46,9 @@ struct Parts {
     std::memcpy(&value, positions.data() + row * 4, 4);
     return value;
   }
-  float score(int64_t row) const {
+  float note(int64_t i) const {
     float value = 0;
-    std::memcpy(&value, scores.data() + row * 4, 4);
+    std::memcpy(&value, notes.data() + i * 4, 4);
     return value;
   }
 };
@@ -61,28 +62,31 @@ std::string type_name(uint32_t type) {
 }
 
 Result<Parts> split(std::span<const std::byte> bytes, const StoreShape& shape) {
-  uint32_t start[2] = {};
+  uint32_t start[3] = {};
   if (bytes.size() < sizeof start)
     return bad("found " + std::to_string(bytes.size()) + " bytes, at least " + std::to_string(sizeof start) +
                " are needed");
   std::memcpy(start, bytes.data(), sizeof start);
-  const auto [type, n] = start;
+  const auto [type, n_notes, n] = start;
   if (type != static_cast<uint32_t>(shape.type))
     return bad("row type: found " + type_name(type) + ", allowed " + type_name(static_cast<uint32_t>(shape.type)));
+  if (n_notes != static_cast<uint32_t>(shape.n_notes))
+    return bad("notes of a row: found " + std::to_string(n_notes) + ", allowed " + std::to_string(shape.n_notes));
   if (n > INT32_MAX)
     return bad("n_rows: found " + std::to_string(n) + ", allowed 0.." + std::to_string(INT32_MAX));
   Parts parts{.n_rows = n};
-  const int64_t wanted =
-      int64_t{kStartBytes} + parts.n_rows * kNoteBytes + blocks_of(parts.n_rows) * payload_bytes(shape);
+  const int64_t wanted = static_cast<int64_t>(kStartBytes) + parts.n_rows * static_cast<int64_t>(note_bytes(shape)) +
+                         blocks_of(parts.n_rows) * payload_bytes(shape);
   if (static_cast<int64_t>(bytes.size()) != wanted) {
     return bad("n_rows: found " + std::to_string(n) + ", which takes " + std::to_string(wanted) +
                " bytes, and there are " + std::to_string(bytes.size()));
   }
   const auto rows = static_cast<size_t>(n);
+  const size_t flags = kStartBytes + rows * 4 * (1 + n_notes);
   parts.positions = bytes.subspan(kStartBytes, rows * 4);
-  parts.scores = bytes.subspan(kStartBytes + rows * 4, rows * 4);
-  parts.flags = bytes.subspan(kStartBytes + rows * 8, rows);
-  parts.payload = bytes.subspan(kStartBytes + rows * 9);
+  parts.notes = bytes.subspan(kStartBytes + rows * 4, rows * 4 * n_notes);
+  parts.flags = bytes.subspan(flags, rows);
+  parts.payload = bytes.subspan(flags + rows);
   return parts;
 }
 
@@ -107,8 +111,11 @@ Status check_parts(const Parts& parts, const StoreShape& shape, int64_t n_tokens
                  std::to_string(last + 1) + ".." + std::to_string(n_tokens - 1));
     }
     last = position;
-    if (!std::isfinite(parts.score(row)))
-      return bad("score of row " + std::to_string(row) + ": found a value that is not finite");
+  }
+  for (int64_t i = 0; i < parts.n_rows * shape.n_notes; ++i) {
+    if (!std::isfinite(parts.note(i)))
+      return bad("note " + std::to_string(i / parts.n_rows) + " of row " + std::to_string(i % parts.n_rows) +
+                 ": found a value that is not finite");
   }
   if (!all_finite(parts.payload, shape.type))
     return bad("payload: found a value that is not finite");
@@ -124,6 +131,7 @@ void Store::export_rows(SequenceId seq, int layer, int head, std::vector<std::by
   const int64_t n_blocks = blocks_of(table.n_rows);
   const auto block_size = static_cast<size_t>(payload_bytes(impl_->shape));
   put(out, static_cast<uint32_t>(impl_->shape.type));
+  put(out, static_cast<uint32_t>(impl_->shape.n_notes));
   put(out, n_rows);
   const auto each_block = [&](auto&& emit) {
     for (int64_t i = 0; i < n_blocks; ++i) {
@@ -132,7 +140,8 @@ void Store::export_rows(SequenceId seq, int layer, int head, std::vector<std::by
     }
   };
   each_block([&](uint32_t block, size_t n) { put(out, impl_->pool.positions(block), n * sizeof(int32_t)); });
-  each_block([&](uint32_t block, size_t n) { put(out, pool.scores(block), n * sizeof(float)); });
+  for (int note = 0; note < pool.n_notes(); ++note)
+    each_block([&](uint32_t block, size_t n) { put(out, pool.notes(block, note), n * sizeof(float)); });
   each_block([&](uint32_t block, size_t n) { put(out, pool.flags(block), n); });
   each_block([&](uint32_t block, size_t n) {
     if (n == kBlockRows) {
@@ -170,7 +179,10 @@ Status Store::import_rows(SequenceId seq, int layer, int head, std::span<const s
     const size_t n = std::min<size_t>(kBlockRows, static_cast<size_t>(parts->n_rows) - first);
     std::memcpy(pool.payload(block), parts->payload.data() + static_cast<size_t>(i) * block_size, block_size);
     std::memcpy(pool.positions(block), parts->positions.data() + first * 4, n * 4);
-    std::memcpy(pool.scores(block), parts->scores.data() + first * 4, n * 4);
+    for (int note = 0; note < pool.n_notes(); ++note) {
+      const size_t column = static_cast<size_t>(note) * static_cast<size_t>(parts->n_rows);
+      std::memcpy(pool.notes(block, note), parts->notes.data() + (column + first) * 4, n * 4);
+    }
     std::memcpy(pool.flags(block), parts->flags.data() + first, n);
   }
   table.n_rows = static_cast<int32_t>(parts->n_rows);

@@ -12,7 +12,9 @@ using test::make_store;
 
 class RawRows : public testing::TestWithParam<RowType> {
  protected:
-  StoreShape shape() const { return {.n_layers = 2, .n_kv_heads = 2, .head_dim = 32, .type = GetParam()}; }
+  StoreShape shape() const {
+    return {.n_layers = 2, .n_kv_heads = 2, .head_dim = 32, .type = GetParam(), .n_notes = 2};
+  }
 
   // A head of n rows whose positions have gaps, with notes.
   std::unique_ptr<Store> store_with(int n, SequenceId& seq) const {
@@ -32,6 +34,9 @@ class RawRows : public testing::TestWithParam<RowType> {
       flags.push_back(static_cast<uint8_t>(i % 3));
     }
     store->set_scores(seq, 1, 0, scores);
+    for (float& note : scores)
+      note = 100 - note;
+    store->set_notes(seq, 1, 0, 1, scores);
     store->set_flags(seq, 1, 0, flags);
     return store;
   }
@@ -47,8 +52,8 @@ TEST_P(RawRows, ComeBackBitForBitAtEveryLength) {
     SequenceId from = 0;
     const auto store = store_with(n, from);
     const std::vector<std::byte> bytes = bytes_of(*store, from, 1, 0);
-    // 8 bytes, 9 a row, and blocks of 16 rows of K and V of 32 two-byte values.
-    EXPECT_EQ(bytes.size(), 8U + 9U * static_cast<size_t>(n) + static_cast<size_t>((n + 15) / 16) * 16 * 2 * 32 * 2);
+    // 12 bytes, 13 a row, and blocks of 16 rows of K and V of 32 two-byte values.
+    EXPECT_EQ(bytes.size(), 12U + 13U * static_cast<size_t>(n) + static_cast<size_t>((n + 15) / 16) * 16 * 2 * 32 * 2);
     const auto other = make_store(shape(), 3);
     const SequenceId to = other->create_sequence();
     const Status status = other->import_rows(to, 0, 1, bytes, 5 + 2 * n);
@@ -63,6 +68,7 @@ TEST_P(RawRows, ComeBackBitForBitAtEveryLength) {
       EXPECT_EQ(b.position(row), 6 + 2 * row);
       EXPECT_EQ(other->score(to, 0, 1, row), static_cast<float>(row) / 4);
       EXPECT_EQ(other->flags(to, 0, 1, row), row % 3);
+      EXPECT_EQ(other->notes(to, 0, 1, 1)[static_cast<size_t>(row)], 100 - static_cast<float>(row) / 4);
       read_rows(a, row, row + 1, k.data(), v.data());
       read_rows(b, row, row + 1, k.data() + 32, v.data() + 32);
       EXPECT_TRUE(std::equal(k.begin(), k.begin() + 32, k.begin() + 32));
@@ -97,11 +103,13 @@ TEST_P(RawRows, AreNoLongerThanTheirRowsSay) {
   const std::string other_type = GetParam() == RowType::f16 ? "bf16, allowed f16" : "f16, allowed bf16";
   EXPECT_NE(with(0, uint32_t{GetParam() == RowType::f16 ? 1U : 0U}).find("row type: found " + other_type),
             std::string::npos);
+  EXPECT_NE(with(4, uint32_t{1}).find("notes of a row: found 1, allowed 2"), std::string::npos);
   EXPECT_NE(with(0, uint32_t{77}).find("found type 77"), std::string::npos);
-  EXPECT_NE(with(4, uint32_t{0xFFFFFFFF}).find("4294967295"), std::string::npos);
-  EXPECT_NE(with(8, int32_t{-1}).find("found -1, allowed 0.."), std::string::npos);
-  EXPECT_NE(with(12, int32_t{6}).find("row 1: found 6, allowed 7.."), std::string::npos);
-  EXPECT_NE(with(8 + 21 * 4, std::numeric_limits<float>::infinity()).find("score of row 0"), std::string::npos);
+  EXPECT_NE(with(8, uint32_t{0xFFFFFFFF}).find("4294967295"), std::string::npos);
+  EXPECT_NE(with(12, int32_t{-1}).find("found -1, allowed 0.."), std::string::npos);
+  EXPECT_NE(with(16, int32_t{6}).find("row 1: found 6, allowed 7.."), std::string::npos);
+  EXPECT_NE(with(12 + 21 * 4 + 4 * 23, std::numeric_limits<float>::infinity()).find("note 1 of row 2"),
+            std::string::npos);
   EXPECT_NE(with(bytes.size() - 2, uint16_t{0xFFFF}).find("finite"), std::string::npos);
   const auto small = make_store(shape(), 1);
   const SequenceId none = small->create_sequence();

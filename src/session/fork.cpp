@@ -52,7 +52,7 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
     return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");
   if (child.options_.n_ctx > 0 && n_tokens_ > child.options_.n_ctx)
     return refused("a context of " + std::to_string(child.options_.n_ctx) + " is shorter than what was read");
-  const int observed = child.policy_.evicts ? child.policy_.scorer->needs().window : 0;
+  const int observed = child.policy_.needs().window;
   if (observed > taps_.window()) {
     return refused("the policy observes " + std::to_string(observed) + " query rows, kept here " +
                    std::to_string(taps_.window()));

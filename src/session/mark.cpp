@@ -34,10 +34,40 @@ void Timeline::adopt(const Snapshot& from) {
     memory_trace_.resize(from.n_trace);
 }
 
+RowNotes Timeline::row_notes() const {
+  RowNotes out;
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+    for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head) {
+      for (int note = 0; note < store_->shape().n_notes; ++note)
+        out.notes.push_back(store_->notes(sequence_, layer, head, note));
+      std::vector<uint8_t>& flags = out.flags.emplace_back();
+      for (int32_t row = 0; row < store_->n_rows(sequence_, layer, head); ++row)
+        flags.push_back(store_->flags(sequence_, layer, head, row));
+    }
+  }
+  return out;
+}
+
+void Timeline::set_row_notes(const RowNotes& from) {
+  size_t column = 0;
+  size_t index = 0;
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+    for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head) {
+      for (int note = 0; note < store_->shape().n_notes; ++note)
+        store_->set_notes(sequence_, layer, head, note, from.notes[column++]);
+      store_->set_flags(sequence_, layer, head, from.flags[index++]);
+    }
+  }
+}
+
 void Timeline::mark(Mark kind) {
   drop_mark();
   store_->release_reserved(sequence_);
-  mark_ = MarkedPoint{.sequence = store_->fork_sequence(sequence_), .at = snapshot(), .kind = kind, .plan = plan_};
+  mark_ = MarkedPoint{.sequence = store_->fork_sequence(sequence_),
+                      .at = snapshot(),
+                      .notes = row_notes(),
+                      .kind = kind,
+                      .plan = plan_};
   if (kind == Mark::yielding)
     return;
   int64_t marked = 0;
@@ -59,8 +89,8 @@ void Timeline::drop_mark() {
 Status Timeline::rewind() {
   if (!mark_)
     return Error{ErrorCode::usage, "cannot rewind: there is no mark"};
-  store_->drop_sequence(sequence_);
-  sequence_ = store_->fork_sequence(mark_->sequence);
+  store_->share_rows(sequence_, mark_->sequence);
+  set_row_notes(mark_->notes);
   adopt(mark_->at);
   return {};
 }
@@ -73,6 +103,8 @@ Status Timeline::rewind(int64_t n_tokens) {
     return refused("allowed are 0.." + std::to_string(n_tokens_));
   if (n_tokens == n_tokens_)
     return {};
+  if (store_->shape().n_notes > 1)
+    return refused("the policy keeps a history of each row, which later tokens are part of");
   if (n_tokens < evicted_until_)
     return refused("rows were evicted when there were " + std::to_string(evicted_until_));
   if (!taps_.reach_back_to(static_cast<int32_t>(n_tokens))) {

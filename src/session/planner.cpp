@@ -249,9 +249,8 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
                        const Request& request) {
   const Planner planner{shape, budget, policy, request};
   if (budget.kind == Budget::Kind::unlimited) {
-    return with_branch_beside(
-        planner,
-        planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1}))));
+    const int64_t all = planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1}));
+    return planner.everything_fits(request.branch_tokens == 0 ? all : 2 * all);  // address space, until it is used
   }
   Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
   if (plan.ok() && budget.kind != Budget::Kind::bytes) {  // in rows: a branch comes on top

@@ -23,4 +23,11 @@ struct Snapshot {
   size_t n_trace = 0;  // points of the memory trace
 };
 
+// Notes and flags of all rows. They lie in blocks that a mark and what follows it share, and are written in place: to
+// come back they must be known. 5 bytes a row and 4 more for each further note, outside of the KV budget.
+struct RowNotes {
+  std::vector<std::vector<float>> notes;    // [layer][kv head][note column]: f32 [n_rows]
+  std::vector<std::vector<uint8_t>> flags;  // [layer][kv head]: u8 [n_rows]
+};
+
 }  // namespace kedge::session

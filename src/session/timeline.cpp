@@ -22,8 +22,21 @@ attention::AttentionShape attention_shape(const model::HyperParams& hyper) {
 
 }  // namespace
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type) {
-  return {.n_layers = hyper.n_layers, .n_kv_heads = hyper.n_kv_heads, .head_dim = hyper.head_dim, .type = type};
+NoteColumns note_columns(const eviction::Needs& needs) {
+  NoteColumns columns;
+  if (needs.attention_sum)
+    columns.attention_sum = columns.n_notes++;
+  if (needs.reconstruction)
+    columns.reconstruction = columns.n_notes++;
+  return columns;
+}
+
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy) {
+  return {.n_layers = hyper.n_layers,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
+          .type = type,
+          .n_notes = note_columns(policy.needs()).n_notes};
 }
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
@@ -46,7 +59,7 @@ Request session_request(const model::HyperParams& hyper, const SessionOptions& o
 Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
                           const eviction::Policy& policy) {
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type), options.budget, policy, session_request(hyper, options));
+  return make_plan(store_shape(hyper, type, policy), options.budget, policy, session_request(hyper, options));
 }
 
 Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction::Policy policy, Plan plan)
@@ -55,7 +68,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
       policy_(std::move(policy)),
       plan_(std::move(plan)),
       taps_({.n_layers = engine.model->hyper().n_layers,
-             .window = std::max(options.n_observed, policy_.evicts ? policy_.scorer->needs().window : 0),
+             .window = std::max(options.n_observed, policy_.needs().window),
              .n_heads = engine.model->hyper().n_heads,
              .head_dim = engine.model->hyper().head_dim}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
@@ -90,7 +103,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!fallback)
     return fallback.error();
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type), plan->budget_bytes);
+  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, *policy), plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
@@ -202,6 +215,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   std::vector<int32_t> positions(chunk.tokens.size());
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(n_tokens_));
   logits_.clear();
+  tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   eviction_started_ms_ = counters_.policy_ms;
   embed(chunk.tokens);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
@@ -224,7 +238,6 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
       trace(done);
   }
   n_tokens_ += n;
-  tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   if (!chunk.all_logits)
     head_logits(n - 1, 1, logits_);
   report(1.0);
@@ -235,6 +248,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
 void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
+  tokens_.resize(static_cast<size_t>(n_tokens_));
 }
 
 // hidden_ f32 [n, n_embd] := token embeddings

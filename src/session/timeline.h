@@ -31,7 +31,15 @@ struct Engine {  // what sessions share
   const AttentionKernels* kernels = nullptr;
 };
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type);
+// With the note columns that the policy's needs take.
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy);
+// Columns of notes beside a row's score; -1: not kept.
+struct NoteColumns {
+  int attention_sum = -1;
+  int reconstruction = -1;
+  int n_notes = 1;  // with the score
+};
+NoteColumns note_columns(const eviction::Needs& needs);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // What the planner is asked.
@@ -97,6 +105,8 @@ class Timeline final : public attention::KvRows {
   Status run_layer(const Chunk& chunk, int layer, std::span<const int32_t> positions);
   Snapshot snapshot() const;
   void adopt(const Snapshot& from);
+  RowNotes row_notes() const;
+  void set_row_notes(const RowNotes& from);
   Status take_over(const FileView& file);
   bool has_room(int64_t n_tokens);
   bool branch_has_room(int64_t n_tokens) const;
@@ -132,7 +142,7 @@ class Timeline final : public attention::KvRows {
   std::vector<float> hidden_;  // f32 [chunk tokens, n_embd]
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
-  std::vector<Token> tokens_;  // all of them, evicted or not
+  std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
@@ -142,6 +152,7 @@ class Timeline final : public attention::KvRows {
   struct MarkedPoint {
     kv::SequenceId sequence = 0;  // shares the blocks that the timeline held
     Snapshot at;
+    RowNotes notes;
     Mark kind = Mark::firm;
     Plan plan;  // the timeline's own: while a firm mark stands, plan_ is that of a branch
   };
