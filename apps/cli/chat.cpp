@@ -68,25 +68,13 @@ class Conversation {
       said_.messages.push_back({.role = "system", .content = settings.system});
   }
 
-  // Reads one message and streams the answer. Error cancelled: nothing of the turn is in the session.
+  // Reads one message and streams the answer. Where it fails, nothing of the turn is in the session if that can be.
   Status turn(const std::string& text) {
-    before_ = said_;
-    session_->mark(session_->options().branch_tokens != 0 ? Mark::firm : Mark::yielding);
-    said_.messages.push_back({.role = "user", .content = text});
-    Status status = read_turn();
-    if (!status.ok()) {
-      said_.messages.pop_back();
+    Status status = try_turn(text);
+    if (status.ok() || !session_->has_mark())
       return status;
-    }
-    Result<Answer> answer =
-        generate(model_, *session_, {.n_predict = settings_.predict, .append_last = true}, print_text);
-    if (!answer)
-      return answer.error();
-    said_.held += answer->text;
-    said_.messages.push_back({.role = "assistant", .content = answer->text});
-    outcome_.generated_tokens += answer->n_tokens;
-    outcome_.finish_reason = answer->finish_reason;
-    return print_text("\n");
+    const Status back = take_back();
+    return back.ok() ? status : back;
   }
 
   // The session as it was before the last turn. Error usage: why it cannot be.
@@ -129,6 +117,26 @@ class Conversation {
   const Session& session() const { return *session_; }
 
  private:
+  Status try_turn(const std::string& text) {
+    before_ = said_;
+    session_->mark(session_->options().branch_tokens != 0 ? Mark::firm : Mark::yielding);
+    said_.messages.push_back({.role = "user", .content = text});
+    Status status = read_turn();
+    if (!status.ok()) {
+      said_.messages.pop_back();
+      return status;
+    }
+    Result<Answer> answer =
+        generate(model_, *session_, {.n_predict = settings_.predict, .append_last = true}, print_text);
+    if (!answer)
+      return answer.error();
+    said_.held += answer->text;
+    said_.messages.push_back({.role = "assistant", .content = answer->text});
+    outcome_.generated_tokens += answer->n_tokens;
+    outcome_.finish_reason = answer->finish_reason;
+    return print_text("\n");
+  }
+
   Status read_turn() {
     Result<std::string> rendered = model_.apply_chat_template(said_.messages, true, settings_.chat_template);
     if (!rendered)

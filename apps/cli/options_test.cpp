@@ -119,6 +119,17 @@ TEST(ReadSettings, EmptyAndOddValues) {
   EXPECT_EQ(read({"--kv-budget=-1MiB"})->kv_budget, "-1MiB");
 }
 
+TEST(ReadSettings, AListTakesEveryOccurrence) {
+  const Result<Settings> settings =
+      read({"--question", "[a,b]", "-p", "--question", "--question=", "-n", "3", "--question", "a b"});
+  ASSERT_TRUE(settings.ok()) << settings.error().message;
+  EXPECT_EQ(settings->questions, (Words{"[a,b]", "", "a b"}));
+  EXPECT_EQ(settings->prompt, "--question");
+  EXPECT_EQ(read({}, {{"KEDGE_QUESTION", "one"}})->questions, (Words{"one"}));
+  EXPECT_EQ(read({"--question", "two"}, {{"KEDGE_QUESTION", "one"}})->questions, (Words{"two"}));
+  EXPECT_NE(error_of({"--question"}), "no error");
+}
+
 TEST(ReadSettings, CommandLineThenEnvironmentThenFileThenDefault) {
   const TempFile file("temp = 0.25\ntop-k = 7\nmin-p = 0.5\nprompt = \"from file\"\nchat = true\n");
   const std::map<std::string, std::string> environment = {

@@ -80,10 +80,10 @@ class Sessions(KedgeTest):
 
     def test_questions_on_a_saved_text(self):
         self.run_ok("-f", self.text, "-n", "0", *GREEDY, *BUDGET, "--session", self.file)
-        flags = ["-n", "10", *GREEDY, "--session", self.file, "--session-ro", "--question", "Is it?", "--question", "Why?"]
-        result, stats = self.run_ok(*flags, "-f", self.text)
+        flags = ["-n", "10", *GREEDY, "--session", self.file, "--session-ro", "-f", self.text, "--question", "Why?"]
+        result, stats = self.run_ok(*flags[:-2], "--question", "Is it?", *flags[-2:])
         self.assertEqual(stats["prompt_tokens"], 0)
-        alone, _ = self.run_ok(*flags[:6], "--question", "Why?", "-f", self.text)
+        alone, _ = self.run_ok(*flags)
         self.assertEqual(result.out.split("] Why?\n")[1], alone.out.split("] Why?\n")[1])
 
     def test_questions_with_a_template(self):
@@ -110,8 +110,9 @@ class Sessions(KedgeTest):
         flags = ["--interactive", *GREEDY, "-n", "24"]
         plain = self.kedge("run", "-m", MODEL, *flags, stdin="What is the capital of France?\nAnd of Italy?\n")
         saved = self.path("b.kedge")
-        taken = self.kedge("run", "-m", MODEL, *flags, stdin="What is the capital of France?\nTell me a story.\n/rewind\n"
-                           f"/save {saved}\nWho are you?\n/load {saved}\n/rewind\n/load {self.path('no')}\nAnd of Italy?\n")
+        said = ["What is the capital of France?", "Tell me a story.", "/rewind", f"/save {saved}", "Who are you?",
+                f"/load {saved}", "/rewind", f"/load {self.path('no')}", "And of Italy?"]
+        taken = self.kedge("run", "-m", MODEL, *flags, stdin="\n".join(said) + "\n")
         self.assertEqual(taken.code, 0, taken)
         answers = plain.out.splitlines()
         self.assertTrue(taken.out.startswith(answers[0]))
