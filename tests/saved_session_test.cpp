@@ -28,12 +28,12 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (const std::string& policy : evicting_scorers()) {
-    out.push_back({policy, "220KiB", PrefillOrder::automatic});
-    out.push_back({policy, "220KiB", PrefillOrder::chunked});
+    out.push_back({policy, "250KiB", PrefillOrder::automatic});
+    out.push_back({policy, "250KiB", PrefillOrder::chunked});
     out.push_back({policy, "30%", PrefillOrder::layer_major});
   }
   for (const char* policy : {"andpro/every:n=16", "andpro/uniform/every:n=7", "snapkv/every:n=100"})
-    out.push_back({policy, "240KiB", PrefillOrder::chunked});
+    out.push_back({policy, "250KiB", PrefillOrder::chunked});
   out.push_back({"andpro/every:n=32", "25%", PrefillOrder::layer_major, "bf16"});
   out.push_back({"none", "", PrefillOrder::automatic});
   return out;
@@ -92,7 +92,7 @@ TEST_F(TinySaved, ARestoredSessionGoesOnAsIfNothingHadHappened) {
 
 // Twice saved is saved: the second file has the same bytes where no clock was read.
 TEST_F(TinySaved, SavingWhatWasRestoredGivesTheSameFile) {
-  const auto session = begun({"andpro", "220KiB"});
+  const auto session = begun({"andpro", "250KiB"});
   must(session->save(file()));
   const auto again = restored();
   ASSERT_NE(again, nullptr);
@@ -115,7 +115,7 @@ TEST_F(TinySaved, AForkAfterEvictionGoesOnAsIfNothingHadHappened) {
 }
 
 TEST_F(TinySaved, AForkIsASessionOfItsOwn) {
-  const auto session = begun({"andpro", "220KiB"});
+  const auto session = begun({"andpro", "250KiB"});
   const auto control = session->fork();
   auto fork = session->fork();
   ASSERT_TRUE(fork.ok() && control.ok());
@@ -181,7 +181,7 @@ TEST_F(TinySaved, ABranchThatFitsIsTheUnmarkedSession) {
 }
 
 TEST_F(TinySaved, AfterAMarkIsDroppedTheWholeBudgetIsThere) {
-  const Case c{"andpro", "220KiB"};
+  const Case c{"andpro", "250KiB"};
   const auto session = begun(c, 40);
   const auto control = begun(c, 40);
   session->mark();
@@ -193,7 +193,7 @@ TEST_F(TinySaved, AfterAMarkIsDroppedTheWholeBudgetIsThere) {
 }
 
 TEST_F(TinySaved, AMarkIsComeBackToAfterACancelledQuestion) {
-  const Case c{"andpro", "220KiB", PrefillOrder::chunked};
+  const Case c{"andpro", "250KiB", PrefillOrder::chunked};
   const auto session = begun(c, -1);
   const auto control = begun(c, -1);
   session->mark();
@@ -209,8 +209,8 @@ TEST_F(TinySaved, AMarkIsComeBackToAfterACancelledQuestion) {
 TEST_F(TinySaved, AYieldingMarkChangesNothingAndGoesWhenRoomIsNeeded) {
   for (const char* policy : {"andpro", "snapkv/every:n=16", "streaming"}) {
     SCOPED_TRACE(policy);
-    const auto session = begun({policy, "220KiB"});
-    const auto control = begun({policy, "220KiB"});
+    const auto session = begun({policy, "250KiB"});
+    const auto control = begun({policy, "250KiB"});
     session->mark(Mark::yielding);
     const int64_t n = session->n_tokens();
     must(session->decode(1));
@@ -264,7 +264,7 @@ TEST_F(TinySaved, RewindingToATokenIsExactOrRefused) {
   must(control->decode(70));
   expect_same_future(*session, *control);
 
-  const auto evicted = begun({"streaming", "220KiB"});
+  const auto evicted = begun({"streaming", "250KiB"});
   EXPECT_NE(refused(*evicted, 100).find("rows were evicted"), std::string::npos);
   EXPECT_EQ(evicted->n_tokens(), 490);
   const auto observing = open_session(*model_, session_options({.budget = "2MiB", .policy = "snapkv", .prompt = 200}));
@@ -277,7 +277,7 @@ TEST_F(TinySaved, RewindingToATokenIsExactOrRefused) {
 }
 
 TEST_F(TinySaved, AnEmptySessionIsSavedToo) {
-  const auto session = open_session(*model_, session_options({.budget = "220KiB", .policy = "andpro", .prompt = 400}));
+  const auto session = open_session(*model_, session_options({.budget = "250KiB", .policy = "andpro", .prompt = 400}));
   must(session->save(file()));
   const auto again = restored();
   ASSERT_NE(again, nullptr);
@@ -288,7 +288,7 @@ TEST_F(TinySaved, AnEmptySessionIsSavedToo) {
 }
 
 TEST_F(TinySaved, AFileSaysWhatItHolds) {
-  const auto session = begun({"andpro", "220KiB"});
+  const auto session = begun({"andpro", "250KiB"});
   must(session->save(file(), "abc"));
   EXPECT_TRUE(is_session_file(file()));
   EXPECT_FALSE(is_session_file(path()));
@@ -297,7 +297,7 @@ TEST_F(TinySaved, AFileSaysWhatItHolds) {
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(info->n_tokens, 490);
   EXPECT_EQ(info->policy, session->stats().policy);
-  EXPECT_EQ(info->options.budget.text, "220KiB");
+  EXPECT_EQ(info->options.budget.text, "250KiB");
   EXPECT_EQ(info->stats.kv_rows, session->stats().kv_rows);
   EXPECT_EQ(info->stats.evicted_rows, session->stats().evicted_rows);
   EXPECT_EQ(info->app_data_bytes, 3);
