@@ -148,6 +148,8 @@ Json to_json(const Config& config, const ModelInfo& model) {
   json["cache_type"] = config.cache_type;
   json["reference"] = config.reference;
   json["noise_windows"] = config.noise_windows;
+  if (!config.protect.is_null())
+    json["protect"] = config.protect;
   return json;
 }
 
