@@ -167,6 +167,8 @@ std::string first_difference(const Json& a, const Json& b) {
     if (left != right)
       return key + " " + to_line(left) + " against " + to_line(right);
   }
+  if (b.contains("protect") && !a.contains("protect"))
+    return "protect null against " + to_line(b.at("protect"));
   return "";
 }
 

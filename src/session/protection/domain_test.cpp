@@ -38,7 +38,7 @@ TEST(Domain, ThePresetsAreValidAndNamedAsTheirFiles) {
 }
 
 TEST(Domain, EveryKeyIsRead) {
-  const Result<Domain> domain = parse_domain(R"(
+  const Result<Domain> domain = parse_domain(R"toml(
 name = "mine"
 summary = "all there is"
 [[class]]
@@ -54,7 +54,7 @@ pairs = ["()", "<>"]
 indentation = true
 speaker-labels = true
 table-columns = ["|", "\t"]
-)",
+)toml",
                                              "d.toml");
   ASSERT_TRUE(domain.ok()) << domain.error().message;
   ASSERT_EQ(domain->classes.size(), 2U);

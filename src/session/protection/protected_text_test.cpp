@@ -145,54 +145,53 @@ TEST(ProtectedText, SpecialTokensHaveAQuotaOfEachKindAndAShareTogether) {
 }
 
 TEST(ProtectedText, OpenBracketsComeBeforeNewerClosedOnes) {
-  const auto text = open({.domain = R"(
+  const auto text = open({.domain = R"toml(
 name = "b"
 summary = "b"
 [[class]]
 name = "brackets"
 share = 0.05
 pairs = ["()"]
-)"});
+)toml"});
   std::string source = "f(" + std::string(20, 'a') + " g(x) h(y) k(z) " + std::string(40, 'b');
-    text->append(bytes(source));
-    const auto n = static_cast<int64_t>(source.size());
-    HeadRoom asked = room(n, 60);  // 5 %: three rows
-    asked.n_recent = 20;
-    EXPECT_EQ(protected_by(text->pinned(asked), ProtectedBy::domain), (Positions{1, 34, 36}));
-    asked.n_recent = static_cast<int>(n) - 33;
-    EXPECT_EQ(protected_by(text->pinned(asked), ProtectedBy::domain), (Positions{1, 29, 31}))
-        << "what is recent needs no quota";
+  text->append(bytes(source));
+  const auto n = static_cast<int64_t>(source.size());
+  HeadRoom asked = room(n, 60);  // 5 %: three rows
+  asked.n_recent = 20;
+  EXPECT_EQ(protected_by(text->pinned(asked), ProtectedBy::domain), (Positions{1, 34, 36}));
+  asked.n_recent = static_cast<int>(n) - 33;
+  EXPECT_EQ(protected_by(text->pinned(asked), ProtectedBy::domain), (Positions{1, 29, 31}))
+      << "what is recent needs no quota";
 }
 
 TEST(ProtectedText, QuotasTakeOnlyWhatIsLeft) {
-    const auto text =
-        open({.spans = {{.begin = 4, .end = 40}}, .domain = domain_texts().front().toml, .special_quota = 4});
-    std::vector<int32_t> tokens =
-        bytes(std::string(40, 'x') + "(((((((((((((((((((((((((((((((" + std::string(30, ' '));
-    tokens[60] = 256;
-    text->append(tokens);
-    HeadRoom asked = room(static_cast<int64_t>(tokens.size()), 60);
-    asked.n_sinks = 4;
-    asked.n_recent = 18;  // 4 + 36 + 18: two rows are left
-    const Pinned& pinned = text->pinned(asked);
-    EXPECT_EQ(pinned.counts.special + pinned.counts.domain, 2);
-    EXPECT_EQ(pinned.counts.special, 1);
-    asked.n_recent = 20;
-    EXPECT_EQ(text->pinned(asked).counts.special + text->pinned(asked).counts.domain, 0);
-    EXPECT_EQ(text->pinned(asked).counts.spans, 36);
+  const auto text =
+      open({.spans = {{.begin = 4, .end = 40}}, .domain = domain_texts().front().toml, .special_quota = 4});
+  std::vector<int32_t> tokens = bytes(std::string(40, 'x') + "(((((((((((((((((((((((((((((((" + std::string(30, ' '));
+  tokens[60] = 256;
+  text->append(tokens);
+  HeadRoom asked = room(static_cast<int64_t>(tokens.size()), 60);
+  asked.n_sinks = 4;
+  asked.n_recent = 18;  // 4 + 36 + 18: two rows are left
+  const Pinned& pinned = text->pinned(asked);
+  EXPECT_EQ(pinned.counts.special + pinned.counts.domain, 2);
+  EXPECT_EQ(pinned.counts.special, 1);
+  asked.n_recent = 20;
+  EXPECT_EQ(text->pinned(asked).counts.special + text->pinned(asked).counts.domain, 0);
+  EXPECT_EQ(text->pinned(asked).counts.spans, 36);
 }
 
 TEST(ProtectedText, WhatIsNotValidIsRefused) {
-    EXPECT_FALSE(ProtectedText::create({.spans = {{.begin = 3, .end = 3}}}, describe).ok());
-    EXPECT_FALSE(ProtectedText::create({.spans = {{.begin = -1, .end = 3}}}, describe).ok());
-    EXPECT_FALSE(ProtectedText::create({.phrases = {{.text = ""}}}, describe).ok());
-    EXPECT_FALSE(ProtectedText::create({.domain = "name = 3"}, describe).ok());
-    EXPECT_FALSE(ProtectedText::create({.special_quota = -1}, describe).ok());
-    const auto nothing = ProtectedText::create({}, {});
-    ASSERT_TRUE(nothing.ok());
-    EXPECT_FALSE((*nothing)->is_active());
-    (*nothing)->append(bytes("abc"));
-    EXPECT_EQ((*nothing)->tokens().size(), 3U);
+  EXPECT_FALSE(ProtectedText::create({.spans = {{.begin = 3, .end = 3}}}, describe).ok());
+  EXPECT_FALSE(ProtectedText::create({.spans = {{.begin = -1, .end = 3}}}, describe).ok());
+  EXPECT_FALSE(ProtectedText::create({.phrases = {{.text = ""}}}, describe).ok());
+  EXPECT_FALSE(ProtectedText::create({.domain = "name = 3"}, describe).ok());
+  EXPECT_FALSE(ProtectedText::create({.special_quota = -1}, describe).ok());
+  const auto nothing = ProtectedText::create({}, {});
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_FALSE((*nothing)->is_active());
+  (*nothing)->append(bytes("abc"));
+  EXPECT_EQ((*nothing)->tokens().size(), 3U);
 }
 
 }  // namespace
