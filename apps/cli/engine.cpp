@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "kedge/policy.h"
+#include "protect.h"
 
 namespace kedge::cli {
 
@@ -32,6 +33,10 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.order = settings.prefill_order == "layer-major" ? PrefillOrder::layer_major
                   : settings.prefill_order == "chunked"   ? PrefillOrder::chunked
                                                           : PrefillOrder::automatic;
+  Result<Protection> protection = protection_of(settings);
+  if (!protection)
+    return protection.error();
+  options.protect = *std::move(protection);
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;

@@ -98,6 +98,7 @@ Result<Prompt> make_prompt(const Model& model, const Config& config, const Sampl
     if (at == std::string::npos)
       return Error{.code = ErrorCode::usage, .message = "--chat: the model's template drops or changes the message"};
     prompt.context = model.tokenize(text->substr(0, at), true, true);
+    prompt.n_system = static_cast<int64_t>(prompt.context.size());
     after = model.tokenize(text->substr(at + kMark.size()), false, true);
   } else {
     prompt.context = model.tokenize("", true, false);
@@ -138,6 +139,8 @@ SessionOptions SampleRun::options_of(const Cell& cell, size_t question, bool tra
   options.seed = Random(config_.seed, task_ + "|" + sample_.id).next();
   options.hold_continuation = !config_.decode_evicts;
   options.trace_memory = trace_memory;
+  if (config_.pin_system && prompt_.n_system > 0)
+    options.protect.spans.push_back({.begin = 0, .end = prompt_.n_system});
   options.expected_prompt = static_cast<int64_t>(prompt_tokens(question).size());
   options.expected_generated = static_cast<int64_t>(prompt_.continuation.size());
   if (question < sample_.questions.size()) {

@@ -38,6 +38,7 @@ struct Cell {
 // Token ids as they are read: with BOS and the chat template where they belong.
 struct Prompt {
   std::vector<Token> context;
+  int64_t n_system = 0;  // of its tokens: the chat template's, before the sample's text
   std::vector<std::vector<Token>> questions;
   std::vector<Token> continuation;
 };

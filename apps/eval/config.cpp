@@ -148,6 +148,8 @@ Json to_json(const Config& config, const ModelInfo& model) {
   json["cache_type"] = config.cache_type;
   json["reference"] = config.reference;
   json["noise_windows"] = config.noise_windows;
+  if (!config.protect.is_null())
+    json["protect"] = config.protect;
   return json;
 }
 
@@ -165,6 +167,8 @@ std::string first_difference(const Json& a, const Json& b) {
     if (left != right)
       return key + " " + to_line(left) + " against " + to_line(right);
   }
+  if (b.contains("protect") && !a.contains("protect"))
+    return "protect null against " + to_line(b.at("protect"));
   return "";
 }
 

@@ -35,7 +35,9 @@ struct Config {
   bool chat = false;
   bool skip_bad = false;
   std::string cache_type = "f16";
-  std::string reference;  // "": our own full cache; "llama.cpp"
+  Json protect;             // what is protected from eviction; null: nothing
+  bool pin_system = false;  // with chat: what stands before the sample's text
+  std::string reference;    // "": our own full cache; "llama.cpp"
   int64_t noise_windows = 4;
 
   // Known once they have been read.

@@ -10,6 +10,7 @@
 #include "kedge/budget.h"
 #include "kedge/error.h"
 #include "kedge/model.h"
+#include "kedge/protection.h"
 #include "kedge/stats.h"
 
 namespace kedge {
@@ -26,6 +27,7 @@ struct SessionOptions {
   std::string policy;  // empty: "andpro" with a budget, "none" without
   std::string sinks;   // "4"; empty: the policy's default
   std::string recent;  // "45%" or "64"; empty: the policy's default
+  Protection protect;  // rows that stay because of what their tokens are
   Overflow overflow = Overflow::evict;
   PrefillOrder order = PrefillOrder::automatic;
   int n_ctx = 0;       // logical length allowed; 0: what the model was trained to, or more if the budget evicts

@@ -44,6 +44,9 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
 Status Timeline::copy_prompt(const Timeline& parent) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t n = parent.n_tokens_;
+  text_->append(parent.text_->tokens());
+  if (Status status = plan_.evicts ? prompt_protection_fits(n, true, false) : Status(); !status)
+    return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n)); !status)

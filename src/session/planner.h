@@ -35,6 +35,13 @@ struct EvictionTarget {
   int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
 };
 
+// Rows per kv head that shares of the budget are shares of.
+inline double rows_of(const EvictionTarget& target, int64_t n_kv_heads) {
+  const int64_t rows =
+      target.rows_exact > 0 ? target.rows_exact : target.blocks * kBlockRows - n_kv_heads * target.growth;
+  return static_cast<double>(rows) / static_cast<double>(n_kv_heads);
+}
+
 struct Plan {
   int64_t budget_bytes = 0;  // hard limit of the store
   int64_t full_bytes = 0;    // full cache of the request as far as it is known

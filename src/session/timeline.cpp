@@ -106,6 +106,8 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
+  if (Status status = timeline->open_text(); !status)
+    return status.error();
   return timeline;
 }
 
@@ -151,7 +153,9 @@ Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress&
   }
   if (Status status = acceptable(tokens); !status)
     return status;
+  text_->append(tokens);
   Status status = read_prompt(tokens, progress);
+  text_->truncate(n_tokens_);
   counters_.prefill_seconds += watch.seconds();
   return status;
 }
@@ -181,6 +185,10 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
     return Error{ErrorCode::context_too_long,
                  "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
                      format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
+  }
+  if (Status status = !fits || planned ? prompt_protection_fits(total, planned, !planned || step < total) : Status();
+      !status) {
+    return status;
   }
   if (!fits && !planned) {
     if (Status evicted = evict_all(between); !evicted)
@@ -313,6 +321,7 @@ Status Timeline::score(std::span<const Token> tokens, const Session::EachLogits&
   const Chunk chunk{.tokens = tokens, .all_logits = true};
   if (Status status = run_chunk(chunk, [](double) { return true; }); !status)
     return status;
+  text_->append(tokens);
   const auto n = static_cast<int64_t>(tokens.size());
   const auto n_vocab = static_cast<size_t>(engine_.model->hyper().n_vocab);
   std::vector<float> rows;
@@ -360,6 +369,7 @@ Status Timeline::decode(Token token) {
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
   tokens_.push_back(token);
+  text_->append({&token, 1});
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
@@ -411,6 +421,7 @@ Stats Timeline::stats() const {
   out.sequential = held.sequential;
   out.policy = policy_.text;
   out.plan = plan_.line;
+  add_protection(out);
   return out;
 }
 
@@ -421,6 +432,13 @@ void Timeline::trace(double tokens) {
   memory_trace_.push_back({.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
 }
 
-KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }
+KvMap Timeline::kv_map() const {
+  KvMap map{.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions};
+  if (text_->is_active()) {
+    for (const uint8_t by : pinned_now().by)
+      map.protected_by.push_back(static_cast<ProtectedBy>(by));
+  }
+  return map;
+}
 
 }  // namespace kedge::session

@@ -14,7 +14,9 @@
 #include "kedge/session.h"
 #include "kv/store.h"
 #include "model/model.h"
+#include "model/tokenizer.h"
 #include "session/planner.h"
+#include "session/protection/protected_text.h"
 #include "tensor/compute.h"
 
 namespace kedge::session {
@@ -23,6 +25,7 @@ struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
+  const model::Tokenizer* tokenizer = nullptr;  // sessions that protect nothing need none
 };
 
 // With the note columns that the policy's needs take.
@@ -91,6 +94,14 @@ class Timeline final : public attention::KvRows {
   bool within(int layer, const EvictionTarget& target) const;
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
+  // Protection by the text (protect.cpp).
+  Status open_text();
+  HeadRoom head_room(const EvictionTarget& target, int64_t n_tokens) const;
+  Status protection_fits(const EvictionTarget& target, int64_t n_tokens) const;
+  Status prompt_protection_fits(int64_t n_tokens, bool planned, bool chunked) const;
+  std::string enough_budget(int64_t n_rows) const;
+  const Pinned& pinned_now() const;
+  void add_protection(Stats& stats) const;
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -111,6 +122,8 @@ class Timeline final : public attention::KvRows {
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
+  std::unique_ptr<ProtectedText> text_;  // the tokens; while a prompt is read, all of its tokens
+  EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
