@@ -182,6 +182,7 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
     mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
     mark_pinned(heads[h].rows, in.pinned, is_protected[h]);
     heads[h].is_protected = is_protected[h];
+    heads[h].n_keep = static_cast<int32_t>(std::min<int64_t>(total_rows / static_cast<int64_t>(n_heads), INT32_MAX));
   }
   LayerDecision decision;
   decision.score.resize(n_heads);

@@ -84,6 +84,7 @@ struct QueryMoments {
   int64_t n_queries = 0;
   std::vector<double> sum;    // f64 [group][head_dim]
   std::vector<double> outer;  // f64 [group][head_dim][head_dim], sum of q q^T
+  std::vector<double> length;  // f64 [group][n_pairs], sum of the lengths of q's pairs (Rotation)
 };
 
 // Classes of a token, bits of HeadInput::token_kinds.
@@ -110,6 +111,7 @@ struct HeadInput {
   uint64_t seed = 0;                      // of the run, for `random`
   const AttentionKernels* kernels = nullptr;
   int n_layers = 1;
+  int32_t n_keep = 0;  // rows that a head of the layer may keep on average (two-stage scorers)
 
   // Only what Needs asked for; empty or nullptr otherwise.
   // Attention that each row has received from all queries since it was written, mean over the group's heads: f32
