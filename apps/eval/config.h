@@ -34,8 +34,10 @@ struct Config {
   bool decode_evicts = false;
   bool chat = false;
   bool skip_bad = false;
-  std::string cache_type = "f16";
-  std::string reference;  // "": our own full cache; "llama.cpp"
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
+  int f16_window = 32;
+  std::string reference;  // "": our own full cache in f16; "llama.cpp"
   int64_t noise_windows = 4;
 
   // Known once they have been read.

@@ -45,6 +45,7 @@ class BlockPool {
   int32_t* positions(uint32_t block) { return positions_ + size_t{block} * kBlockRows; }  // i32 [kBlockRows]
   float* scores(uint32_t block) { return scores_ + size_t{block} * kBlockRows; }          // f32 [kBlockRows]
   uint8_t* flags(uint32_t block) { return flags_ + size_t{block} * kBlockRows; }          // u8 [kBlockRows]
+  const int32_t* positions(uint32_t block) const { return positions_ + size_t{block} * kBlockRows; }
   const float* scores(uint32_t block) const { return scores_ + size_t{block} * kBlockRows; }
   const uint8_t* flags(uint32_t block) const { return flags_ + size_t{block} * kBlockRows; }
 

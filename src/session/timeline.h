@@ -25,7 +25,8 @@ struct Engine {  // what sessions share
   const AttentionKernels* kernels = nullptr;
 };
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type);
+// Error usage: cache types or window of the options.
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
@@ -77,6 +78,7 @@ class Timeline final : public attention::KvRows {
   void embed(std::span<const Token> tokens);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
+  Status run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows);
   int64_t blocks_needed(int64_t n_tokens) const;
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
