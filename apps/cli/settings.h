@@ -20,6 +20,7 @@ struct Settings {
   std::string prompt_weights = "auto";
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
+  int kv_f16_window = 32;
 
   // What to read and how long to answer. Not given and empty are different things.
   std::optional<std::string> prompt;

@@ -74,6 +74,8 @@ class SampleRun {
   Result<const LogitRows*> full_rows();
   // The continuation's rows under a cell's policy, and what the session held. For --save-logits and the noise floor.
   Result<LogitRows> rows_of(const Cell& cell, Row& row, CellRecord& record, bool trace_memory);
+  Result<LogitRows> score_continuation(Session& session) const;
+  Result<LogitRows> own_reference();
 
  private:
   struct Prefix {

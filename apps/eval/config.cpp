@@ -145,7 +145,9 @@ Json to_json(const Config& config, const ModelInfo& model) {
   json["decode_evicts"] = config.decode_evicts;
   json["chat"] = config.chat;
   json["skip_bad"] = config.skip_bad;
-  json["cache_type"] = config.cache_type;
+  json["cache_type_k"] = config.cache_type_k;
+  json["cache_type_v"] = config.cache_type_v;
+  json["f16_window"] = config.f16_window;
   json["reference"] = config.reference;
   json["noise_windows"] = config.noise_windows;
   if (!config.protect.is_null())

@@ -134,7 +134,9 @@ Result<Config> config_of(const cli::Settings& settings) {
   config.decode_evicts = settings.decode_evicts;
   config.chat = settings.chat;
   config.skip_bad = settings.skip_bad;
-  config.cache_type = settings.cache_type_k;
+  config.cache_type_k = settings.cache_type_k;
+  config.cache_type_v = settings.cache_type_v;
+  config.f16_window = settings.kv_f16_window;
   Result<Protection> protection = cli::protection_of(settings);
   if (!protection)
     return protection.error();

@@ -19,7 +19,7 @@ struct Stats {
   int64_t decode_attention_row_bytes = 0;  // K and V payload read in that time
   int64_t kv_live_bytes = 0;
   int64_t kv_peak_bytes = 0;    // never above kv_budget_bytes
-  int64_t kv_full_bytes = 0;    // what a full cache of the tokens so far would hold
+  int64_t kv_full_bytes = 0;    // what a full cache of the tokens so far would hold in f16, whatever the types are
   int64_t kv_budget_bytes = 0;  // the hard limit
   int64_t kv_rows = 0;          // rows held, over all layers and kv heads
   int64_t evicted_rows = 0;

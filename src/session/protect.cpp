@@ -74,7 +74,7 @@ std::string Timeline::enough_budget(int64_t n_rows) const {
     options.overflow = Overflow::evict;
     options.budget.kind = in_bytes ? Budget::Kind::bytes : Budget::Kind::rows;
     options.budget.value = static_cast<double>(in_bytes ? n * 1024 : n);
-    const Result<Plan> plan = plan_session(engine_.model->hyper(), options, policy_);
+    const Result<Plan> plan = plan_session(engine_, options, policy_);
     if (plan.ok() && !in_bytes && !plan->evicts)
       return true;  // the whole request fits
     return plan.ok() && leaves(*plan, n_rows, engine_.model->hyper().n_kv_heads);

@@ -30,8 +30,9 @@ struct Engine {  // what sessions share
 
 // What a session records: for its own policy and for those of its forks.
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy);
-// With the note columns that `recorded` takes.
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Needs& recorded);
+// With the note columns that `recorded` takes. Error usage: cache types or window of the options.
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
+                                   const eviction::Needs& recorded);
 // Columns of notes beside a row's score; -1: not kept.
 struct NoteColumns {
   int attention_sum = -1;
@@ -109,6 +110,7 @@ class Timeline final : public attention::KvRows {
   Status run_probe(int layer, Probe& probe);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
+  Status run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows);
   int64_t blocks_needed(int64_t n_tokens) const;
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
