@@ -21,6 +21,8 @@ const char* kind_name(OptionInfo::Kind kind) {
       return "choice";
     case OptionInfo::Kind::flag:
       return "flag";
+    case OptionInfo::Kind::text:
+      return "text";
   }
   return "";
 }
@@ -65,7 +67,7 @@ Result<int> observed_rows(std::string_view policy) {
   Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
   if (!parsed)
     return parsed.error();
-  return parsed->evicts ? parsed->scorer->needs().window : 0;
+  return parsed->needs().window;
 }
 
 }  // namespace kedge

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/thread_order.h"
 
 namespace kedge::attention {
 
@@ -48,6 +49,7 @@ tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::
 
 // k f32 [n, n_kv_heads * head_dim], v same. Threads take whole heads: a head's length has one writer.
 void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const ggml_tensor* k = dst->src[0];
@@ -86,6 +88,7 @@ void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) 
 // that merging is deterministic; each thread walks the same short list and takes the segments whose middle lies in its
 // share.
 void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;
@@ -119,6 +122,7 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
 
 // y f32 [1, n_heads * head_dim]
 void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;
@@ -142,6 +146,7 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
 
 // y f32 [n, n_heads * head_dim]. Tiles are handed out from the last (which sees most rows) to the first.
 void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;

@@ -48,6 +48,10 @@ Result<std::string> parse_value(const OptionInfo& option, std::string_view metho
     out.choices[option.name] = std::string(text);
     return std::string(text);
   }
+  if (option.kind == Kind::text) {
+    out.choices[option.name] = std::string(text);
+    return std::string(text);
+  }
   if (option.kind == Kind::flag) {
     const bool is_on = text == "on" || text == "true" || text == "1";
     if (!is_on && text != "off" && text != "false" && text != "0")
@@ -118,6 +122,12 @@ OptionInfo choice_option(std::string name, std::vector<std::string> choices, std
   return option;
 }
 
+OptionInfo text_option(std::string name, std::string fallback, std::string help) {
+  OptionInfo option = integer_option(std::move(name), std::move(fallback), {}, std::move(help));
+  option.kind = Kind::text;
+  return option;
+}
+
 OptionInfo rows_option(std::string name, std::string fallback, std::string help) {
   OptionInfo option =
       integer_option(std::move(name), std::move(fallback), {.min = 0, .max = kMostRows}, std::move(help));
@@ -141,6 +151,8 @@ std::string range_text(const OptionInfo& option) {
       return joined(option.choices, "|");
     case Kind::flag:
       return "on|off";
+    case Kind::text:
+      return "text";
     case Kind::percent_or_rows:
       return "0..100% or " + number_text(option.min) + ".." + std::to_string(static_cast<int64_t>(option.max)) +
              " rows";

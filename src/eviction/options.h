@@ -17,8 +17,9 @@ OptionInfo integer_option(std::string name, std::string fallback, Range range, s
 OptionInfo odd_option(std::string name, std::string fallback, Range range, std::string help);
 OptionInfo real_option(std::string name, std::string fallback, Range range, std::string help);
 OptionInfo choice_option(std::string name, std::vector<std::string> choices, std::string help);  // the first by default
-OptionInfo rows_option(std::string name, std::string fallback, std::string help);                // rows or a share
-OptionInfo for_allocator(OptionInfo option);  // OptionInfo::to_allocator
+OptionInfo text_option(std::string name, std::string fallback, std::string help);  // any text without , / =; "-": none
+OptionInfo rows_option(std::string name, std::string fallback, std::string help);  // rows or a share
+OptionInfo for_allocator(OptionInfo option);                                       // OptionInfo::to_allocator
 
 struct GivenOption {
   std::string key;

@@ -154,6 +154,18 @@ std::string piece_text(const Piece& piece, const ResolvedOptions& options) {
 
 }  // namespace
 
+Needs operator|(const Needs& a, const Needs& b) {
+  return {.window = std::max(a.window, b.window),
+          .values = a.values || b.values,
+          .attention_sum = a.attention_sum || b.attention_sum,
+          .query_moments = a.query_moments || b.query_moments,
+          .reconstruction = a.reconstruction || b.reconstruction,
+          .output_weights = a.output_weights || b.output_weights,
+          .tokens = a.tokens || b.tokens};
+}
+
+Needs Policy::needs() const { return evicts ? scorer->needs() | allocator->needs() : Needs{}; }
+
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides) {
   if (text.size() > kLongestText)
     return usage("the policy is longer than " + std::to_string(kLongestText) + " bytes");
@@ -174,6 +186,15 @@ Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overri
   auto schedule = resolve_options(pieces.schedule.method->info, pieces.schedule.options);
   if (!schedule)
     return schedule.error();
+
+  const auto judge = [](const Piece& piece, const ResolvedOptions& options) {
+    return piece.method->validate == nullptr ? Status() : piece.method->validate(options.values);
+  };
+  for (const Status& status :
+       {judge(pieces.scorer, *scorer), judge(pieces.allocator, *allocator), judge(pieces.schedule, *schedule)}) {
+    if (!status)
+      return status.error();
+  }
 
   const Method& method = *pieces.scorer.method;
   Policy policy;

@@ -18,7 +18,7 @@ namespace kedge::eviction {
 
 // ---- options of a method: a table, so that help, parsing, defaults and documents have one source ----
 struct OptionInfo {
-  enum class Kind { integer, real, percent_or_rows, choice, flag };
+  enum class Kind { integer, real, percent_or_rows, choice, flag, text };
   std::string name;
   Kind kind = Kind::integer;
   std::string fallback;  // as the user would write it, e.g. "32", "0.2", "45%", "full"
@@ -42,9 +42,9 @@ struct RowCount {
 
 // Parsed and range-checked values of one method, by name; every option of the table is present.
 struct OptionValues {
-  std::map<std::string, double> numbers;  // integer, real, flag (0/1)
-  std::map<std::string, std::string> choices;
-  std::map<std::string, RowCount> rows;  // percent_or_rows
+  std::map<std::string, double> numbers;       // integer, real, flag (0/1)
+  std::map<std::string, std::string> choices;  // choice, text
+  std::map<std::string, RowCount> rows;        // percent_or_rows
 };
 
 struct MethodInfo {
@@ -55,9 +55,41 @@ struct MethodInfo {
 };
 
 // ---- what a scorer sees ----
+// What the sequence must record or compute for a scorer; nothing is, unless a scorer or allocator asks.
 struct Needs {
-  int window = 0;       // last W query rows (q, y) of each query head; 0 = none
-  bool values = false;  // reads K or V rows at all
+  int window = 0;               // last W query rows (q, y) of each query head; 0 = none
+  bool values = false;          // reads K or V rows at all
+  bool attention_sum = false;   // HeadInput::attention_sum: a note column of the store, counted by the budget
+  bool query_moments = false;   // HeadInput::moments
+  bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
+  bool output_weights = false;  // HeadInput::w_o
+  bool tokens = false;          // HeadInput::tokens, token_kinds
+};
+// Both: what a policy needs is what its scorer and its allocator need.
+Needs operator|(const Needs& a, const Needs& b);
+
+// Rotary positions of a head's dimensions: pair j is dimensions (first(j), second(j)), turned by position *
+// frequency[j].
+struct Rotation {
+  std::vector<float> frequency;  // f32 [n_pairs], radians per position (scaling applied)
+  float magnitude = 1;           // of the rotated pair (YaRN's attention factor)
+  bool is_split = false;         // false: pairs (2j, 2j+1); true: (j, j + n_pairs)
+  int n_pairs() const { return static_cast<int>(frequency.size()); }
+  int first(int pair) const { return is_split ? pair : 2 * pair; }
+  int second(int pair) const { return is_split ? pair + n_pairs() : 2 * pair + 1; }
+};
+
+// Sums over the queries of one kv head's group before rotation, since the sequence began, but for the sinks' queries.
+struct QueryMoments {
+  int64_t n_queries = 0;
+  std::vector<double> sum;    // f64 [group][head_dim]
+  std::vector<double> outer;  // f64 [group][head_dim][head_dim], sum of q q^T
+};
+
+// Classes of a token, bits of HeadInput::token_kinds.
+enum TokenKind : uint8_t {
+  kSpecialToken = 1,      // control tokens of the vocabulary (BOS, chat markers)
+  kPunctuationToken = 2,  // its text is punctuation and white space only, with at least one mark
 };
 
 // One kv head of one layer, at the moment of an eviction. Rows are in order of position.
@@ -77,6 +109,22 @@ struct HeadInput {
   std::span<const uint8_t> is_protected;  // [n_rows], by index (AnDPro's anchor=nonprotected needs it)
   uint64_t seed = 0;                      // of the run, for `random`
   const AttentionKernels* kernels = nullptr;
+  int n_layers = 1;
+
+  // Only what Needs asked for; empty or nullptr otherwise.
+  // Attention that each row has received from all queries since it was written, mean over the group's heads: f32
+  // [n_rows]
+  std::span<const float> attention_sum;
+  // Largest weight that each row gets while the model repeats the text (KVzip), over the group's heads: f32 [n_rows].
+  // Rows that no reconstruction has seen yet: 0.
+  std::span<const float> reconstruction;
+  const QueryMoments* moments = nullptr;
+  const Rotation* rotation = nullptr;  // with moments
+  // The slice of the output projection that this group's heads feed: f32 [group][head_dim][n_embd].
+  const float* w_o = nullptr;
+  int n_embd = 0;
+  std::span<const int32_t> tokens;       // i32 [n_tokens], by position
+  std::span<const uint8_t> token_kinds;  // TokenKind bits [n_tokens], by position
 };
 
 class Scorer {
@@ -101,10 +149,33 @@ struct LayerScores {
   std::vector<std::span<const float>> score;           // [n_kv_heads][n_rows of that head]
   std::vector<std::span<const uint8_t>> is_protected;  // same shape; protected rows are always kept
   int chunk = 1;                                       // the scorer's: rows compete in runs of this many (see select())
+  int layer = 0;
+  int n_layers = 1;
+  // What the scorer saw, for allocators that measure (entropy, error, importance); empty where a layer is only
+  // re-divided from the scores of an earlier eviction.
+  std::span<const HeadInput> heads;
+  double demand = 1;  // what demand() said when the layer was scored
 };
 class Allocator {
  public:
   virtual ~Allocator() = default;
+  virtual Needs needs() const { return {}; }
+
+  // How the layers of a model share a budget. equal: the same total each. weighted: layer_weight() says, before
+  // anything is read. shared: allocate_layers() divides one total over the layers that have been scored so far; while a
+  // prompt is read layer by layer, earlier layers are divided again as later ones join, from their stored scores.
+  enum class Layers { equal, weighted, shared };
+  virtual Layers layers() const { return Layers::equal; }
+  // weighted: relative share of a layer; only ratios count. > 0.
+  virtual double layer_weight(int /*layer*/, int /*n_layers*/) const { return 1; }
+  // shared: a number that is measured once, when the layer is scored with all its rows, and kept with the sequence. >
+  // 0.
+  virtual double demand(const LayerScores& /*layer*/) const { return 1; }
+  // shared: rows [layer][kv head], sums to exactly min(total, rows there are), minima as below.
+  virtual std::vector<std::vector<int32_t>> allocate_layers(std::span<const LayerScores> /*layers*/,
+                                                            int64_t /*total*/) const {
+    return {};
+  }
   // Rows per kv head of one layer: sums to exactly min(total, rows there are), each at least
   // max(protected rows of the head, 1) and at most its rows. `total` >= the sum of those minima (the planner's check);
   // a smaller one lowers the largest minima first and leaves every head a row.
@@ -123,6 +194,12 @@ class Schedule {
   virtual ScheduleInfo info() const = 0;
 };
 
+// What a scorer says of the six rows in eviction/example.h: shown in its page, checked by a test.
+struct WorkedExample {
+  std::string options;       // "window=2,pool=1"
+  std::vector<float> score;  // f32 [6]; within 1e-3 * max(1, |score|)
+};
+
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
@@ -133,6 +210,11 @@ struct Method {  // a registry entry: make() gets values that passed the option 
   std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's
   int cold_start_tokens = 0;              // scorers only: below this many tokens nothing is evicted while it still fits
   bool evicts = true;                     // false: `none`
+  // Work of one eviction of a kv head with n rows, for people: "n", "window * n * head_dim", "2 prompts", ...
+  std::string cost = "n";
+  WorkedExample example = {};  // scorers only
+  // Values that the table cannot judge, such as a file's content; nullptr: nothing to add. Called before make.
+  Status (*validate)(const OptionValues&) = nullptr;
   std::unique_ptr<Scorer> (*make_scorer)(const OptionValues&) = nullptr;
   std::unique_ptr<Allocator> (*make_allocator)(const OptionValues&) = nullptr;
   std::unique_ptr<Schedule> (*make_schedule)(const OptionValues&) = nullptr;
@@ -155,6 +237,7 @@ struct Policy {
   RowCount sinks;
   RowCount recent;  // protected newest rows; not the observation window
   int cold_start_tokens = 0;
+  Needs needs() const;  // of the scorer and the allocator; nothing where nothing is evicted
 };
 // From --kv-sinks and --kv-recent; empty: the scorer's default. A scorer's own option `recent` or `sinks` wins over
 // both.

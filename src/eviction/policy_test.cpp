@@ -141,6 +141,8 @@ std::string random_value(const OptionInfo& option, std::mt19937& random) {
       if (random() % 2 == 0)
         return std::to_string(uniform(0, 100)) + "%";
       return std::to_string(random() % 1000);
+    case Kind::text:
+      return option.fallback;
     case Kind::integer:
       break;
   }

@@ -45,13 +45,15 @@ uint64_t extent_starts(uint64_t free, int extent_class) {
 
 }  // namespace
 
-Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes) {
+Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes, int n_notes) {
+  check(n_notes >= 1, "a row has at least its score");
   check(n_blocks > 0 && n_blocks < int64_t{kNoBlock}, "block count");
   check(payload_bytes > 0 && payload_bytes % 64 == 0, "blocks are 64-byte aligned");
   const auto n = static_cast<size_t>(n_blocks);
   const size_t n_words = (n + kWordBlocks - 1) / kWordBlocks;
   const std::array<size_t, 7> part_bytes = {
-      n * payload_bytes, n * kBlockRows * 4, n * kBlockRows * 4, n * kBlockRows, n * 4, n_words * 8, n_words * 8};
+      n * payload_bytes, n * kBlockRows * 4, n * kBlockRows * 4 * n_notes, n * kBlockRows, n * 4,
+      n_words * 8,       n_words * 8};
   std::array<size_t, 7> offset{};
   size_t total = 0;
   for (size_t i = 0; i < part_bytes.size(); ++i) {
@@ -69,7 +71,8 @@ Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes) {
   pool.payload_bytes_ = payload_bytes;
   pool.payload_ = pool.mapping_ + offset[0];
   pool.positions_ = reinterpret_cast<int32_t*>(pool.mapping_ + offset[1]);
-  pool.scores_ = reinterpret_cast<float*>(pool.mapping_ + offset[2]);
+  pool.notes_ = reinterpret_cast<float*>(pool.mapping_ + offset[2]);
+  pool.n_notes_ = static_cast<size_t>(n_notes);
   pool.flags_ = reinterpret_cast<uint8_t*>(pool.mapping_ + offset[3]);
   pool.refs_ = reinterpret_cast<uint32_t*>(pool.mapping_ + offset[4]);
   pool.used_ = reinterpret_cast<uint64_t*>(pool.mapping_ + offset[5]);
@@ -99,7 +102,8 @@ BlockPool::BlockPool(BlockPool&& other) noexcept
       payload_bytes_(other.payload_bytes_),
       payload_(other.payload_),
       positions_(other.positions_),
-      scores_(other.scores_),
+      notes_(other.notes_),
+      n_notes_(other.n_notes_),
       flags_(other.flags_),
       refs_(other.refs_),
       used_(other.used_),

@@ -1,6 +1,6 @@
 // Fixed-size blocks from one lazily touched mapping, with reference counts; keeps the blocks of one head in runs.
 //
-//   mapping: | payload [n_blocks][block bytes] | positions i32 [n_blocks][16] | scores f32 [n_blocks][16]
+//   mapping: | payload [n_blocks][block bytes] | positions i32 [n_blocks][16] | notes f32 [n_blocks][n_notes][16]
 //            | flags u8 [n_blocks][16] | refs u32 [n_blocks] | used u64 bits | dirty u64 bits |
 //
 // Memory is touched when a block is first handed out; a 1 TiB pool costs address space only.
@@ -23,7 +23,7 @@ inline constexpr uint32_t kNoBlock = UINT32_MAX;
 class BlockPool {
  public:
   // Error failed: the mapping was refused.
-  static Result<BlockPool> create(int64_t n_blocks, size_t payload_bytes);
+  static Result<BlockPool> create(int64_t n_blocks, size_t payload_bytes, int n_notes = 1);
   ~BlockPool();
   BlockPool(BlockPool&& other) noexcept;
   BlockPool& operator=(BlockPool&&) = delete;
@@ -43,9 +43,11 @@ class BlockPool {
   const std::byte* payload_base() const { return payload_; }
   const int32_t* positions_base() const { return positions_; }
   int32_t* positions(uint32_t block) { return positions_ + size_t{block} * kBlockRows; }  // i32 [kBlockRows]
-  float* scores(uint32_t block) { return scores_ + size_t{block} * kBlockRows; }          // f32 [kBlockRows]
-  uint8_t* flags(uint32_t block) { return flags_ + size_t{block} * kBlockRows; }          // u8 [kBlockRows]
-  const float* scores(uint32_t block) const { return scores_ + size_t{block} * kBlockRows; }
+  // Column `note` of a block: f32 [kBlockRows]; the columns of a block are neighbours.
+  float* notes(uint32_t block, int note) { return notes_ + (size_t{block} * n_notes_ + note) * kBlockRows; }
+  const float* notes(uint32_t block, int note) const { return notes_ + (size_t{block} * n_notes_ + note) * kBlockRows; }
+  int n_notes() const { return static_cast<int>(n_notes_); }
+  uint8_t* flags(uint32_t block) { return flags_ + size_t{block} * kBlockRows; }  // u8 [kBlockRows]
   const uint8_t* flags(uint32_t block) const { return flags_ + size_t{block} * kBlockRows; }
 
   uint32_t refs(uint32_t block) const { return refs_[block]; }
@@ -73,7 +75,8 @@ class BlockPool {
   size_t payload_bytes_ = 0;  // of one block
   std::byte* payload_ = nullptr;
   int32_t* positions_ = nullptr;
-  float* scores_ = nullptr;
+  float* notes_ = nullptr;
+  size_t n_notes_ = 1;
   uint8_t* flags_ = nullptr;
   uint32_t* refs_ = nullptr;
   uint64_t* used_ = nullptr;   // bit per block: taken

@@ -85,7 +85,8 @@ std::string find_bad_head(const KeepPlan& plan, const StoreShape& shape) {
 void Store::Impl::move_row(uint32_t dst_block, int dst_slot, uint32_t src_block, int src_slot) {
   copy_row(pool.payload(dst_block), dst_slot, pool.payload(src_block), src_slot, shape.head_dim, shape.type);
   pool.positions(dst_block)[dst_slot] = pool.positions(src_block)[src_slot];
-  pool.scores(dst_block)[dst_slot] = pool.scores(src_block)[src_slot];
+  for (int note = 0; note < pool.n_notes(); ++note)
+    pool.notes(dst_block, note)[dst_slot] = pool.notes(src_block, note)[src_slot];
   pool.flags(dst_block)[dst_slot] = pool.flags(src_block)[src_slot];
 }
 

@@ -11,16 +11,19 @@
 namespace kedge::kv {
 namespace {
 
-constexpr int64_t kMetadataBytes = kBlockRows * int64_t{sizeof(int32_t) + sizeof(float) + sizeof(uint8_t)};
 constexpr int64_t kBookBytes = 4 + 2 * 4 + 1;
 constexpr int64_t kMaxBlocks = int64_t{1} << 31;
 constexpr int kMaxHeadDim = 256;
+
+int64_t metadata_bytes(const StoreShape& shape) {
+  return kBlockRows * (int64_t{sizeof(int32_t)} + shape.n_notes * int64_t{sizeof(float)} + int64_t{sizeof(uint8_t)});
+}
 
 int64_t payload_bytes(const StoreShape& shape) { return int64_t{shape.head_dim} * kBlockRows * kRowTypeBytes * 2; }
 
 }  // namespace
 
-int64_t block_bytes_total(const StoreShape& shape) { return payload_bytes(shape) + kMetadataBytes + kBookBytes; }
+int64_t block_bytes_total(const StoreShape& shape) { return payload_bytes(shape) + metadata_bytes(shape) + kBookBytes; }
 
 int64_t bytes_for_rows(const StoreShape& shape, int64_t n_rows, int64_t n_heads) {
   return blocks_of(n_rows) * n_heads * block_bytes_total(shape);
@@ -58,7 +61,8 @@ void Store::Impl::unshare_tail(HeadTable& table) {
   // Rows of the other owner beyond n_slots come along as finite garbage; they are no rows of this head.
   std::memcpy(pool.payload(fresh), pool.payload(old), static_cast<size_t>(payload_bytes(shape)));
   std::copy_n(pool.positions(old), n_slots, pool.positions(fresh));
-  std::copy_n(pool.scores(old), n_slots, pool.scores(fresh));
+  for (int note = 0; note < pool.n_notes(); ++note)
+    std::copy_n(pool.notes(old, note), n_slots, pool.notes(fresh, note));
   std::copy_n(pool.flags(old), n_slots, pool.flags(fresh));
   table.blocks[tail] = fresh;
   pool.release(old);
@@ -86,7 +90,7 @@ Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::create(const StoreShape& shape, int64_t budget_bytes) {
   if (shape.n_layers <= 0 || shape.n_kv_heads <= 0 || shape.head_dim <= 0 || shape.head_dim > kMaxHeadDim ||
-      shape.head_dim % 16 != 0) {
+      shape.head_dim % 16 != 0 || shape.n_notes < 1) {
     return Error{ErrorCode::failed, "KV store: " + std::to_string(shape.n_layers) + " layers, " +
                                         std::to_string(shape.n_kv_heads) + " kv heads, head_dim " +
                                         std::to_string(shape.head_dim) +
@@ -98,7 +102,7 @@ Result<std::unique_ptr<Store>> Store::create(const StoreShape& shape, int64_t bu
                                                    " bytes cannot hold one block of " +
                                                    std::to_string(block_bytes_total(shape)) + " bytes"};
   }
-  Result<BlockPool> pool = BlockPool::create(n_blocks, static_cast<size_t>(payload_bytes(shape)));
+  Result<BlockPool> pool = BlockPool::create(n_blocks, static_cast<size_t>(payload_bytes(shape)), shape.n_notes);
   if (!pool)
     return pool.error();
   std::unique_ptr<Store> store(new Store());
@@ -191,7 +195,8 @@ void Store::append(SequenceId seq, int layer, int head, const AppendRows& rows) 
     write_row(pool.payload(block), slot, impl_->shape.head_dim, impl_->shape.type,
               rows.k + static_cast<ptrdiff_t>(i) * rows.k_stride, rows.v + static_cast<ptrdiff_t>(i) * rows.v_stride);
     pool.positions(block)[slot] = last;
-    pool.scores(block)[slot] = 0;
+    for (int note = 0; note < pool.n_notes(); ++note)
+      pool.notes(block, note)[slot] = 0;
     pool.flags(block)[slot] = 0;
   }
   table.n_rows += static_cast<int32_t>(n);
@@ -208,7 +213,8 @@ void Store::copy_rows(SequenceId seq, int layer, int head, const KvHeadView& fro
     std::memcpy(pool.payload(block), from.k_block(i), from.block_bytes());
     for (int slot = 0; slot < std::min(kBlockRows, from.n_rows - i * kBlockRows); ++slot) {
       pool.positions(block)[slot] = from.position(i * kBlockRows + slot);
-      pool.scores(block)[slot] = 0;
+      for (int note = 0; note < pool.n_notes(); ++note)
+        pool.notes(block, note)[slot] = 0;
       pool.flags(block)[slot] = 0;
     }
   }
@@ -234,18 +240,27 @@ int64_t Store::n_rows_total(SequenceId seq) const {
   return total;
 }
 
-void Store::set_scores(SequenceId seq, int layer, int head, std::span<const float> scores) {
+void Store::set_notes(SequenceId seq, int layer, int head, int note, std::span<const float> values) {
   const HeadTable& table = impl_->table(seq, layer, head);
-  check(scores.size() == static_cast<size_t>(table.n_rows), "one score per row");
-  for (int32_t row = 0; row < table.n_rows; ++row) {
-    impl_->pool.scores(table.block_of(row))[row % kBlockRows] = scores[static_cast<size_t>(row)];
-  }
+  check(values.size() == static_cast<size_t>(table.n_rows), "one note per row");
+  check(note >= 0 && note < impl_->shape.n_notes, "the note's column exists");
+  for (int32_t row = 0; row < table.n_rows; ++row)
+    impl_->pool.notes(table.block_of(row), note)[row % kBlockRows] = values[static_cast<size_t>(row)];
+}
+
+std::vector<float> Store::notes(SequenceId seq, int layer, int head, int note) const {
+  const HeadTable& table = impl_->table(seq, layer, head);
+  check(note >= 0 && note < impl_->shape.n_notes, "the note's column exists");
+  std::vector<float> values(static_cast<size_t>(table.n_rows));
+  for (int32_t row = 0; row < table.n_rows; ++row)
+    values[static_cast<size_t>(row)] = impl_->pool.notes(table.block_of(row), note)[row % kBlockRows];
+  return values;
 }
 
 float Store::score(SequenceId seq, int layer, int head, int32_t row) const {
   const HeadTable& table = impl_->table(seq, layer, head);
   check(row >= 0 && row < table.n_rows, "the row is in the live range");
-  return impl_->pool.scores(table.block_of(row))[row % kBlockRows];
+  return impl_->pool.notes(table.block_of(row), kScoreNote)[row % kBlockRows];
 }
 
 void Store::set_flags(SequenceId seq, int layer, int head, std::span<const uint8_t> flags) {

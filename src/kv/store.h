@@ -29,12 +29,14 @@ struct StoreShape {
   int n_kv_heads = 0;
   int head_dim = 0;
   RowType type = RowType::f16;
+  int n_notes = 1;  // f32 columns beside each row; column kScoreNote is what a scorer last said
 };
+inline constexpr int kScoreNote = 0;
 
 // Bytes of one block: payload, positions, flags and scores, and what the store keeps per block. Everything that the
 // budget counts is blocks:
 //   payload    head_dim * kBlockRows * 2 (K and V) * kRowTypeBytes
-//   metadata   kBlockRows * (position 4 + score 4 + flags 1)
+//   metadata   kBlockRows * (position 4 + notes 4 each + flags 1)
 //   books      reference count 4 + entry in the owner's table 8 (4, doubled for a growing vector) + bitmaps 1
 // Not counted: some 32 bytes per (layer, head) of a sequence, and 4 bytes per block that a fork shares.
 int64_t block_bytes_total(const StoreShape& shape);
@@ -96,17 +98,23 @@ class Store {
   };
   void append(SequenceId seq, int layer, int head, const AppendRows& rows);
 
-  // Fills a head that has no rows with all that `from` sees, bit for bit; notes are 0 as in any new row. `from` may be
-  // of another store with the same head_dim and row type (checked). Room must have been reserved (checked).
+  // Fills a head that has no rows with all that `from` sees, bit for bit; notes and flags are 0 as in any new row.
+  // `from` may be of another store with the same head_dim and row type (checked). Room must have been reserved
+  // (checked).
   void copy_rows(SequenceId seq, int layer, int head, const KvHeadView& from);
 
   KvHeadView view(SequenceId seq, int layer, int head) const;
   int32_t n_rows(SequenceId seq, int layer, int head) const;
   int64_t n_rows_total(SequenceId seq) const;  // over all layers and heads
 
-  // Optional per-row notes, same indexing as rows. score f32 (what a scorer last said), flags u8 (bit 0: protected).
-  // Both are 0 in a new row. Notes belong to the stored row: sequences that share its block share them.
-  void set_scores(SequenceId seq, int layer, int head, std::span<const float> scores);  // n_rows values
+  // Per-row notes, same indexing as rows: StoreShape::n_notes columns of f32, and flags u8 (bit 0: protected).
+  // All are 0 in a new row. They belong to the stored row: sequences that share its block share them, so that only the
+  // owner of all of a head's blocks should write columns other than the score.
+  void set_notes(SequenceId seq, int layer, int head, int note, std::span<const float> values);  // n_rows values
+  std::vector<float> notes(SequenceId seq, int layer, int head, int note) const;                 // f32 [n_rows]
+  void set_scores(SequenceId seq, int layer, int head, std::span<const float> scores) {
+    set_notes(seq, layer, head, kScoreNote, scores);
+  }
   float score(SequenceId seq, int layer, int head, int32_t row) const;
   void set_flags(SequenceId seq, int layer, int head, std::span<const uint8_t> flags);
   uint8_t flags(SequenceId seq, int layer, int head, int32_t row) const;

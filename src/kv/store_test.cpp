@@ -164,7 +164,7 @@ TEST(StoreAppendDeathTest, ChecksItsCaller) {
   EXPECT_DEATH((void)store->view(seq + 1, 0, 0), "sequence exists");
   EXPECT_DEATH((void)store->score(seq, 0, 0, 1), "live range");
   const std::vector<float> two_scores(2);
-  EXPECT_DEATH(store->set_scores(seq, 0, 0, two_scores), "one score per row");
+  EXPECT_DEATH(store->set_scores(seq, 0, 0, two_scores), "one note per row");
   const SequenceId fork = store->fork_sequence(seq);
   EXPECT_DEATH(append_run(*store, fork, 0, 0, 9, 1), "un-shared the last block");
   EXPECT_DEATH(append_run(*store, seq, 0, 0, 9, 1), "un-shared the last block");
@@ -220,6 +220,35 @@ TEST(StoreCompact, MovesNotesWithTheirRows) {
   EXPECT_EQ(store->flags(seq, 0, 1, 2), 17);
   EXPECT_EQ(store->flags(seq, 0, 1, 3), 39);
   EXPECT_EQ(store->stats().evicted_rows, 36);
+}
+
+TEST(StoreCompact, EveryNoteColumnMovesAndIsCounted) {
+  StoreShape shape = kSmall;
+  shape.n_notes = 3;
+  EXPECT_EQ(block_bytes_total(shape), block_bytes_total(kSmall) + 2 * kBlockRows * 4);
+  auto store = make_store(shape, 20);
+  const SequenceId seq = store->create_sequence();
+  ASSERT_TRUE(store->reserve(seq, 0, 1, 40).ok());
+  append_run(*store, seq, 0, 1, 0, 40);
+  std::vector<float> values(40);
+  for (int note = 0; note < 3; ++note) {
+    EXPECT_EQ(store->notes(seq, 0, 1, note), std::vector<float>(40, 0.0F));
+    for (int i = 0; i < 40; ++i)
+      values[static_cast<size_t>(i)] = static_cast<float>(100 * note + i);
+    store->set_notes(seq, 0, 1, note, values);
+  }
+  SerialExecutor serial;
+  ASSERT_TRUE(store->compact(seq, keep_one(0, 1, {0, 17, 39}), serial).ok());
+  for (int note = 0; note < 3; ++note) {
+    const float base = static_cast<float>(100 * note);
+    EXPECT_EQ(store->notes(seq, 0, 1, note), (std::vector<float>{base, base + 17, base + 39}));
+  }
+  // A fork that appends copies the shared tail with its notes.
+  const SequenceId child = store->fork_sequence(seq);
+  ASSERT_TRUE(store->reserve(child, 0, 1, 1).ok());
+  append_run(*store, child, 0, 1, 40, 1);
+  EXPECT_EQ(store->notes(child, 0, 1, 2), (std::vector<float>{200, 217, 239, 0}));
+  EXPECT_EQ(store->notes(seq, 0, 1, 2), (std::vector<float>{200, 217, 239}));
 }
 
 TEST(StoreCompact, RefusesABadPlanWhole) {

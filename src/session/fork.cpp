@@ -33,7 +33,7 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
     return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");
   if (child.options_.n_ctx > 0 && n_tokens_ > child.options_.n_ctx)
     return refused("a context of " + std::to_string(child.options_.n_ctx) + " is shorter than what was read");
-  const int observed = child.policy_.evicts ? child.policy_.scorer->needs().window : 0;
+  const int observed = child.policy_.needs().window;
   if (observed > taps_.window()) {
     return refused("the policy observes " + std::to_string(observed) + " query rows, kept here " +
                    std::to_string(taps_.window()));
@@ -44,7 +44,7 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
 Status Timeline::copy_prompt(const Timeline& parent) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t n = parent.n_tokens_;
-  text_->append(parent.text_->tokens());
+  text_->append(parent.tokens_);
   if (Status status = plan_.evicts ? prompt_protection_fits(n, true, false) : Status(); !status)
     return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
@@ -62,6 +62,7 @@ Status Timeline::copy_prompt(const Timeline& parent) {
     trace(done);
   }
   n_tokens_ = n;
+  tokens_ = parent.tokens_;
   logits_ = parent.logits_;
   counters_.prompt_tokens = n;
   return {};

@@ -22,8 +22,21 @@ attention::AttentionShape attention_shape(const model::HyperParams& hyper) {
 
 }  // namespace
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type) {
-  return {.n_layers = hyper.n_layers, .n_kv_heads = hyper.n_kv_heads, .head_dim = hyper.head_dim, .type = type};
+NoteColumns note_columns(const eviction::Needs& needs) {
+  NoteColumns columns;
+  if (needs.attention_sum)
+    columns.attention_sum = columns.n_notes++;
+  if (needs.reconstruction)
+    columns.reconstruction = columns.n_notes++;
+  return columns;
+}
+
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy) {
+  return {.n_layers = hyper.n_layers,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
+          .type = type,
+          .n_notes = note_columns(policy.needs()).n_notes};
 }
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
@@ -35,7 +48,7 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
 Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
                           const eviction::Policy& policy) {
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type), options.budget, policy,
+  return make_plan(store_shape(hyper, type, policy), options.budget, policy,
                    {.prompt_tokens = options.expected_prompt,
                     .generated_tokens = options.expected_generated,
                     .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
@@ -51,7 +64,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
       policy_(std::move(policy)),
       plan_(std::move(plan)),
       taps_({.n_layers = engine.model->hyper().n_layers,
-             .window = std::max(options.n_observed, policy_.evicts ? policy_.scorer->needs().window : 0),
+             .window = std::max(options.n_observed, policy_.needs().window),
              .n_heads = engine.model->hyper().n_heads,
              .head_dim = engine.model->hyper().head_dim}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
@@ -86,7 +99,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!fallback)
     return fallback.error();
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type), plan->budget_bytes);
+  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, *policy), plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
@@ -206,6 +219,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   std::vector<int32_t> positions(chunk.tokens.size());
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(n_tokens_));
   logits_.clear();
+  tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   eviction_started_ms_ = counters_.policy_ms;
   embed(chunk.tokens);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
@@ -238,6 +252,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
 void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
+  tokens_.resize(static_cast<size_t>(n_tokens_));
 }
 
 // hidden_ f32 [n, n_embd] := token embeddings
@@ -353,6 +368,7 @@ Status Timeline::decode(Token token) {
   const std::span<const float> logits = graph.read(decode_graph_->logits);
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
+  tokens_.push_back(token);
   text_->append({&token, 1});
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;

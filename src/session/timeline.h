@@ -28,7 +28,15 @@ struct Engine {  // what sessions share
   const model::Tokenizer* tokenizer = nullptr;  // sessions that protect nothing need none
 };
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type);
+// With the note columns that the policy's needs take.
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy);
+// Columns of notes beside a row's score; -1: not kept.
+struct NoteColumns {
+  int attention_sum = -1;
+  int reconstruction = -1;
+  int n_notes = 1;  // with the score
+};
+NoteColumns note_columns(const eviction::Needs& needs);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
@@ -113,7 +121,8 @@ class Timeline final : public attention::KvRows {
   std::vector<float> hidden_;  // f32 [chunk tokens, n_embd]
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
-  std::unique_ptr<ProtectedText> text_;  // the tokens; while a prompt is read, all of its tokens
+  std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
+  std::unique_ptr<ProtectedText> text_;  // what tokens_ say; while a prompt is read, of all of its tokens
   EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;

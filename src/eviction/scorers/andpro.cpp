@@ -112,6 +112,8 @@ Method scorer_andpro() {
           .default_sinks = "4",
           .default_recent = "50%",
           .cold_start_tokens = 100,
+          .cost = "window * n * head_dim",
+          .example = {"pool=1", {0.5758F, 0.3686F, -0.0285F, 0.3117F, 0.6077F, -0.0604F}},
           .make_scorer = make};
 }
 

@@ -29,6 +29,8 @@ Method scorer_none() {
           .default_recent = "0",
           .aliases = {"no_press", "full"},
           .evicts = false,
+          .cost = "n",
+          .example = {"", {0, 0, 0, 0, 0, 0}},
           .make_scorer = make};
 }
 

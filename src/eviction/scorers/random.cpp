@@ -39,6 +39,8 @@ Method scorer_random() {
           .default_schedule = "every:n=64",
           .default_sinks = "0",
           .default_recent = "0",
+          .cost = "n",
+          .example = {"", {0.1387F, 0.1844F, 0.6975F, 0.3212F, 0.4455F, 0.4433F}},
           .make_scorer = make};
 }
 

@@ -23,6 +23,8 @@ Method scorer_recent() {
           .default_schedule = "every:n=64",
           .default_sinks = "0",
           .default_recent = "0",
+          .cost = "n",
+          .example = {"", {0, 1, 2, 3, 4, 5}},
           .make_scorer = make};
 }
 

@@ -60,6 +60,8 @@ Method scorer_snapkv() {
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"snap_kv", "snap-kv"},
+          .cost = "window * n * head_dim",
+          .example = {"window=1,pool=1", {0.3087F, 0.1136F, 0.1136F, 0.0418F, 0.3087F, 2}},
           .make_scorer = make};
 }
 

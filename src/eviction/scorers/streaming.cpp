@@ -25,6 +25,8 @@ Method scorer_streaming() {
           .default_sinks = "4",
           .default_recent = "0",
           .aliases = {"streaming_llm", "streaming-llm", "streamingllm"},
+          .cost = "n",
+          .example = {"", {0, 1, 2, 3, 4, 5}},
           .make_scorer = make};
 }
 

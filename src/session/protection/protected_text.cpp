@@ -92,10 +92,8 @@ void ProtectedText::reset() {
 
 void ProtectedText::append(std::span<const int32_t> tokens) {
   known_room_.reset();
-  if (!is_active()) {
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  if (!is_active())
     return;
-  }
   for (const int32_t token : tokens)
     read(token);
 }

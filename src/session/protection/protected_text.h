@@ -60,8 +60,8 @@ class ProtectedText {
   bool is_active() const { return !protection_.empty(); }
   std::span<const int32_t> tokens() const { return tokens_; }
 
-  void append(std::span<const int32_t> tokens);
-  void truncate(int64_t n_tokens);  // forgets what lies behind; reads the rest anew
+  void append(std::span<const int32_t> tokens);  // does nothing where nothing is to be protected
+  void truncate(int64_t n_tokens);               // forgets what lies behind; reads the rest anew
 
   // Spans and phrases always (with `oldest`: those of the highest positions that fit). Special tokens and the domain's
   // classes within their quotas, in what those, the sinks and the recent rows leave; what a domain protects is counted

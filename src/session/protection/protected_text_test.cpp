@@ -191,7 +191,7 @@ TEST(ProtectedText, WhatIsNotValidIsRefused) {
   ASSERT_TRUE(nothing.ok());
   EXPECT_FALSE((*nothing)->is_active());
   (*nothing)->append(bytes("abc"));
-  EXPECT_EQ((*nothing)->tokens().size(), 3U);
+  EXPECT_TRUE((*nothing)->tokens().empty());
 }
 
 }  // namespace
