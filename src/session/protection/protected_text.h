@@ -44,8 +44,9 @@ struct ProtectedCounts {  // tokens; each is a row in every kv head of every lay
 
 struct Pinned {
   std::vector<uint8_t> by;  // ProtectedBy of each position [n_tokens]
-  int64_t n_needed = 0;     // rows a head cannot do without: sinks, spans, phrases and the newest row
-  int64_t n_dropped = 0;    // tokens of spans and phrases that lost their protection
+  // Rows a head cannot do without: sinks, spans, phrases and the newest row; 0 where there is no span and no phrase.
+  int64_t n_needed = 0;
+  int64_t n_dropped = 0;  // tokens of spans and phrases that lost their protection
   ProtectedCounts counts;
 };
 
