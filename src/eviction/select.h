@@ -45,8 +45,8 @@ struct LayerInput {
   int64_t blocks_total = 0;  // what the layer may hold afterwards, growth included
   int32_t growth = 0;
   int64_t rows_total = 0;  // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
-  // By position, not 0: that row stays, in every head that has it. Positions beyond its end are not pinned. Whoever
-  // pins sees to it that the rows fit: what is pinned is never lowered.
+  // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
+  // they are never lowered.
   std::span<const uint8_t> pinned = {};
 };
 struct LayerDecision {

@@ -69,7 +69,7 @@ Status Timeline::copy_layer(const Timeline& parent, int layer) {
 Status Timeline::copy_prompt(const Timeline& parent) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t n = parent.n_tokens_;
-  text_->append(parent.text_->tokens());
+  text_->append(parent.tokens_);
   if (Status status = plan_.evicts ? prompt_protection_fits(n, true, false) : Status(); !status)
     return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));

@@ -149,7 +149,7 @@ class Timeline final : public attention::KvRows {
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
-  std::unique_ptr<ProtectedText> text_;  // the tokens; while a prompt is read, all of its tokens
+  std::unique_ptr<ProtectedText> text_;  // what tokens_ say; while a prompt is read, of all of its tokens
   EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;

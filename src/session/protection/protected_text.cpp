@@ -92,10 +92,8 @@ void ProtectedText::reset() {
 
 void ProtectedText::append(std::span<const int32_t> tokens) {
   known_room_.reset();
-  if (!is_active()) {
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  if (!is_active())
     return;
-  }
   for (const int32_t token : tokens)
     read(token);
 }
@@ -176,6 +174,8 @@ void ProtectedText::pin_required(const HeadRoom& room, Pinned& out) const {
         out.by[p] = static_cast<uint8_t>(ProtectedBy::phrase);
     }
   }
+  if (std::ranges::count(out.by, kNothing) == room.n_tokens)
+    return;  // sinks and recent rows alone: theirs is the old rule, they are lowered where they do not fit
   const auto others = std::span(out.by).subspan(static_cast<size_t>(room.n_sinks));
   out.n_needed = room.n_sinks + static_cast<int64_t>(others.size()) - std::ranges::count(others, kNothing);
   out.n_needed += !others.empty() && others.back() == kNothing ? 1 : 0;
@@ -188,6 +188,10 @@ void ProtectedText::pin_required(const HeadRoom& room, Pinned& out) const {
     --out.n_needed;
     ++out.n_dropped;
   }
+  if (out.n_needed <= room.rows)
+    return;
+  std::ranges::fill(out.by, kNothing);  // not even the sinks fit
+  out.n_needed = 0;
 }
 
 // The newest of each kind first, then the second newest of each, until the quota or the share is used up. Returns the

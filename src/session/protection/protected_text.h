@@ -44,8 +44,9 @@ struct ProtectedCounts {  // tokens; each is a row in every kv head of every lay
 
 struct Pinned {
   std::vector<uint8_t> by;  // ProtectedBy of each position [n_tokens]
-  int64_t n_needed = 0;     // rows a head cannot do without: sinks, spans, phrases and the newest row
-  int64_t n_dropped = 0;    // tokens of spans and phrases that lost their protection
+  // Rows a head cannot do without: sinks, spans, phrases and the newest row; 0 where there is no span and no phrase.
+  int64_t n_needed = 0;
+  int64_t n_dropped = 0;  // tokens of spans and phrases that lost their protection
   ProtectedCounts counts;
 };
 
@@ -60,8 +61,8 @@ class ProtectedText {
   bool is_active() const { return !protection_.empty(); }
   std::span<const int32_t> tokens() const { return tokens_; }
 
-  void append(std::span<const int32_t> tokens);
-  void truncate(int64_t n_tokens);  // forgets what lies behind; reads the rest anew
+  void append(std::span<const int32_t> tokens);  // does nothing where nothing is to be protected
+  void truncate(int64_t n_tokens);               // forgets what lies behind; reads the rest anew
 
   // Spans and phrases always (with `oldest`: those of the highest positions that fit). Special tokens and the domain's
   // classes within their quotas, in what those, the sinks and the recent rows leave; what a domain protects is counted
