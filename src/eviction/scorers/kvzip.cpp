@@ -37,7 +37,7 @@ Method scorer_kvzip() {
           .default_allocator = "pooled",
           .default_schedule = "every:n=64",
           .default_sinks = "4",
-          .default_recent = "0",
+          .default_recent = "1",
           .cost = "n; reading a prompt costs about twice as much",
           .example = {"", {0.9F, 0.2F, 0.6F, 0.1F, 0.3F, 0.05F}},
           .make_scorer = make};
