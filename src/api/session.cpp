@@ -92,7 +92,9 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
                        .full_bytes = plan->full_bytes,
                        .token_bytes = plan->token_bytes,
                        .rows_per_head = plan->rows_per_head,
-                       .one_chunk = plan->layer_major || !plan->evicts,
+                       .one_chunk = (plan->layer_major || !plan->evicts) &&
+                                    plan->f16_rows.window == options.f16_window &&
+                                    plan->f16_rows.ubatch_tokens == options.n_ubatch,
                        .plan = plan->line};
 }
 

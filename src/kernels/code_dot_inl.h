@@ -47,9 +47,15 @@ struct Dither {
 };
 constexpr Dither kDither;
 
-[[gnu::always_inline]] inline __m512i dot_bytes(__m512i sum, __m512i unsigned_bytes, __m512i signed_bytes) {
-  return _mm512_dpbusd_epi32(sum, unsigned_bytes, signed_bytes);
+// Sums are kept in the type that the instruction adds to: as __m512i (64-bit lanes to the compiler) GCC 12 copies and
+// spills every one of them in every turn of the loop.
+using Sum = int32_t __attribute__((vector_size(64)));
+
+[[gnu::always_inline]] inline Sum dot_bytes(Sum sum, __m512i unsigned_bytes, __m512i signed_bytes) {
+  return (Sum)_mm512_dpbusd_epi32((__m512i)sum, unsigned_bytes, signed_bytes);
 }
+[[gnu::always_inline]] inline Sum set_sum(int32_t x) { return (Sum)_mm512_set1_epi32(x); }
+[[gnu::always_inline]] inline __m512 to_floats(Sum x) { return _mm512_cvtepi32_ps((__m512i)x); }
 [[gnu::always_inline]] inline __m512i low_codes(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 [[gnu::always_inline]] inline __m512i high_codes(__m512i x) {
   return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
@@ -121,6 +127,22 @@ struct CodeQueries {
   }
 };
 
+// sum[parts][G][kVecs] += four dimensions of the keys of kVecs blocks times those of the queries.
+template <int kP, int G, int kVecs, RowType kType>
+[[gnu::always_inline]] inline void add_quad(Sum (&sum)[kP][G][kVecs], const __m512i (&keys)[kVecs],
+                                            const CodeQueries<kType, G>& q, int quad) {
+#pragma GCC unroll 2
+  for (int p = 0; p < kP; ++p) {
+#pragma GCC unroll 8
+    for (int g = 0; g < G; ++g) {
+      const __m512i query = set_quad(q.part[p] + (quad * G + g) * 4);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVecs; ++j)
+        sum[p][g][j] = dot_bytes(sum[p][g][j], keys[j], query);
+    }
+  }
+}
+
 // Scores of kVecs blocks from `vec` on: s f32 [G][64].
 template <RowType kType, int G, int kVecs>
 [[gnu::noinline]] void score_codes(const CodeStep& step, int vec, const CodeQueries<kType, G>& q, int d,
@@ -136,28 +158,16 @@ template <RowType kType, int G, int kVecs>
   }
   int group = 0;
   for (int begin = 0; begin < d; begin += group_size(d - begin), ++group) {
-    __m512i sum[kP][G][kVecs];
+    Sum sum[kP][G][kVecs];
 #pragma GCC unroll 2
     for (int p = 0; p < kP; ++p) {
 #pragma GCC unroll 8
       for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
         for (int j = 0; j < kVecs; ++j)
-          sum[p][g][j] = _mm512_set1_epi32(q.minus_bias[p][group][g]);
+          sum[p][g][j] = set_sum(q.minus_bias[p][group][g]);
       }
     }
-    const auto add_quad = [&](int quad, const __m512i* keys) __attribute__((always_inline)) {
-#pragma GCC unroll 2
-      for (int p = 0; p < kP; ++p) {
-#pragma GCC unroll 8
-        for (int g = 0; g < G; ++g) {
-          const __m512i query = set_quad(q.part[p] + (quad * G + g) * 4);
-#pragma GCC unroll 8
-          for (int j = 0; j < kVecs; ++j)
-            sum[p][g][j] = dot_bytes(sum[p][g][j], keys[j], query);
-        }
-      }
-    };
     const int end = begin + group_size(d - begin);
     for (int i = begin; i < end; i += kType == RowType::q8 ? 4 : 8) {
       const long offset = static_cast<long>(i) / (kType == RowType::q8 ? 4 : 8) * 64;
@@ -168,17 +178,17 @@ template <RowType kType, int G, int kVecs>
         keys[j] = _mm512_loadu_si512(step.block[vec + j] + offset);
       }
       if constexpr (kType == RowType::q8) {
-        add_quad(i / 4, keys);
+        add_quad<kP, G, kVecs>(sum, keys, q, i / 4);
       } else {
         __m512i looked_up[kVecs];
 #pragma GCC unroll 8
         for (int j = 0; j < kVecs; ++j)
           looked_up[j] = _mm512_shuffle_epi8(levels, low_codes(keys[j]));
-        add_quad(i / 4, looked_up);
+        add_quad<kP, G, kVecs>(sum, looked_up, q, i / 4);
 #pragma GCC unroll 8
         for (int j = 0; j < kVecs; ++j)
           looked_up[j] = _mm512_shuffle_epi8(levels, high_codes(keys[j]));
-        add_quad(i / 4 + 1, looked_up);
+        add_quad<kP, G, kVecs>(sum, looked_up, q, i / 4 + 1);
       }
     }
 #pragma GCC unroll 8
@@ -186,10 +196,10 @@ template <RowType kType, int G, int kVecs>
       const __m512 scale = simd::load_f16(step.block[vec + j] + k_scales + static_cast<long>(group) * kBlockRows * 2);
 #pragma GCC unroll 8
       for (int g = 0; g < G; ++g) {
-        __m512i dot = sum[0][g][j];
+        Sum dot = sum[0][g][j];
         if constexpr (kP == 2)
-          dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 7), sum[1][g][j]);
-        total[g][j] = simd::fma(_mm512_cvtepi32_ps(dot), scale, total[g][j]);
+          dot = dot * 128 + sum[1][g][j];
+        total[g][j] = simd::fma(to_floats(dot), scale, total[g][j]);
       }
     }
   }
@@ -257,14 +267,14 @@ template <RowType kType, int G, int kVecs>
                                         const CodeWeights<kType, G>& w, const float* correction, float* o) {
   constexpr int kP = kParts<kType>;
   const __m512i levels = _mm512_load_si512(kLevelBytes.biased);
-  __m512i sum[kP][G][kVecs];
+  Sum sum[kP][G][kVecs];
 #pragma GCC unroll 2
   for (int p = 0; p < kP; ++p) {
 #pragma GCC unroll 8
     for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
       for (int j = 0; j < kVecs; ++j)
-        sum[p][g][j] = _mm512_set1_epi32(kType == RowType::q4 ? -kKeyBias * w.sum[g] : 0);
+        sum[p][g][j] = set_sum(kType == RowType::q4 ? -kKeyBias * w.sum[g] : 0);
     }
   }
   const int n_blocks = (step.n_rows + kBlockRows - 1) / kBlockRows;
@@ -311,12 +321,12 @@ template <RowType kType, int G, int kVecs>
   for (int g = 0; g < G; ++g) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVecs; ++j) {
-      __m512i dot = sum[0][g][j];
+      Sum dot = sum[0][g][j];
       if constexpr (kP == 2)
-        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 8), sum[1][g][j]);
+        dot = dot * 256 + sum[1][g][j];
       float* out = o + g * d + column + j * 16;
       const __m512 before = simd::mul(simd::load(out), simd::set1(correction[g]));
-      simd::store(out, simd::fma(_mm512_cvtepi32_ps(dot), simd::set1(w.scale[g]), before));
+      simd::store(out, simd::fma(to_floats(dot), simd::set1(w.scale[g]), before));
     }
   }
 }

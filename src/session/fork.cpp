@@ -30,9 +30,13 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
     return refused("nothing has been read");
   if (store_->n_rows_total(sequence_) != heads * n_tokens_)
     return refused("rows were evicted here");
-  if (child.store_->shape().type != store_->shape().type || child.options_.f16_window != options_.f16_window) {
+  if (child.store_->shape().type != store_->shape().type) {
     return refused("cache types " + child.options_.cache_type_k + " and " + child.options_.cache_type_v + ", here " +
                    options_.cache_type_k + " and " + options_.cache_type_v);
+  }
+  if (store_->shape().type.quantised() && (child.plan_.f16_rows.window != plan_.f16_rows.window ||
+                                           child.plan_.f16_rows.ubatch_tokens != plan_.f16_rows.ubatch_tokens)) {
+    return refused("this budget holds fewer rows in f16");
   }
   if (child.plan_.evicts && !child.plan_.layer_major)
     return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");

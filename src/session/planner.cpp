@@ -13,6 +13,7 @@ constexpr int64_t kLongestLayerMajor =
     32768;  // beyond it a row budget reads the prompt in chunks: hidden rows cost memory
 constexpr double kLeastLayerMajorShare =
     0.5;                            // a byte budget gives up at most this part of its rows for the exact order
+constexpr int64_t kTailShare = 8;   // quantised rows: f16 rows take at most 1/8 of a byte budget, if that is possible
 constexpr int64_t kChunkShare = 8;  // a chunk's working space is at most 1/8 of the budget
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -224,29 +225,45 @@ int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
-// The ubatch as asked, halved until the f16 rows it appends leave a byte budget the blocks that nothing works without.
-int ubatch_for(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
-               const Request& request) {
-  int ubatch = request.n_ubatch;
+// What f16 rows may take of a byte budget of quantised rows. As asked where everything fits so; else a smaller ubatch,
+// then a smaller window, until they take an eighth, or nothing is left to give.
+F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction::Policy& policy,
+                     const Request& request) {
+  F16Rows rows{.ubatch_tokens = request.n_ubatch, .window = shape.f16_window};
   if (budget.kind != Budget::Kind::bytes || !shape.type.quantised())
-    return ubatch;
-  while (ubatch > kBlockRows) {
-    const Planner planner{shape, budget, policy, request, ubatch};
-    const int64_t least = std::min(planner.least_total(), planner.full_blocks(std::max<int64_t>(planner.known_tokens(), 1)));
-    if (least * planner.block_bytes() + planner.tail_bytes() <= static_cast<int64_t>(budget.value))
-      break;
-    ubatch = std::max(kBlockRows, ubatch / 2);
-  }
-  return ubatch;
+    return rows;
+  const auto budget_bytes = static_cast<int64_t>(budget.value);
+  const Planner asked{shape, budget, policy, request, rows.ubatch_tokens};
+  const int64_t full = asked.full_blocks(std::max<int64_t>(asked.known_tokens(), 1)) * asked.block_bytes();
+  if (request.generated_tokens >= 0 && full + asked.tail_bytes() <= budget_bytes)
+    return rows;
+  const int64_t least = std::min(asked.least_total(), asked.full_blocks(std::max<int64_t>(asked.known_tokens(), 1)));
+  const int64_t most = std::min(budget_bytes / kTailShare, budget_bytes - least * asked.block_bytes());
+  const auto too_large = [&] {
+    shape.f16_window = rows.window;
+    return kv::tail_bytes(shape, rows.ubatch_tokens) > most;
+  };
+  const auto halve_ubatch = [&](int least) {
+    while (rows.ubatch_tokens > least && too_large())
+      rows.ubatch_tokens = std::max(least, rows.ubatch_tokens / 2);
+  };
+  halve_ubatch(64);
+  while (rows.window > 0 && too_large())
+    rows.window -= kBlockRows;
+  halve_ubatch(kBlockRows);
+  return rows;
 }
 
 Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
                        const Request& request) {
-  const Planner planner{shape, budget, policy, request, ubatch_for(shape, budget, policy, request)};
+  const F16Rows f16_rows = f16_rows_for(shape, budget, policy, request);
+  kv::StoreShape planned = shape;
+  planned.f16_window = f16_rows.window;
+  const Planner planner{planned, budget, policy, request, f16_rows.ubatch_tokens};
   Result<Plan> plan = planner.plan();
   if (!plan)
     return plan;
-  plan->ubatch_tokens = planner.ubatch_tokens;
+  plan->f16_rows = f16_rows;
   plan->token_bytes = static_cast<int64_t>(row_bytes(shape.head_dim, shape.type)) * shape.n_layers * shape.n_kv_heads;
   if (budget.kind != Budget::Kind::unlimited && plan->evicts && request.overflow == Overflow::error) {
     const int64_t rows_bytes = plan->budget_bytes - planner.tail_bytes();

@@ -49,13 +49,19 @@ inline double rows_of(const EvictionTarget& target, int64_t n_kv_heads) {
   return static_cast<double>(rows) / static_cast<double>(n_kv_heads);
 }
 
+// Rows that pass through f16 before they are quantised; as asked, less where a byte budget is small.
+struct F16Rows {
+  int ubatch_tokens = 0;  // tokens of one graph
+  int window = 0;         // newest rows of each head
+};
+
 struct Plan {
   int64_t budget_bytes = 0;  // hard limit of the store
   int64_t full_bytes = 0;    // full cache of the request in f16, as far as it is known
   bool evicts = false;       // false: the request fits as far as it is known
   bool layer_major = false;  // the whole prompt is one chunk
   int chunk_tokens = 0;
-  int ubatch_tokens = 0;  // tokens of one graph: as asked, less where a small budget could not hold their f16 rows
+  F16Rows f16_rows;
   EvictionTarget between_chunks;
   EvictionTarget after_prompt;
   EvictionTarget decoding;

@@ -123,14 +123,15 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!fallback)
     return fallback.error();
   const eviction::Needs recorded = recorded_needs(options, *policy);
-  const Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
+  Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
   if (!shape)
     return shape.error();
+  shape->f16_window = plan->f16_rows.window;
   Result<std::unique_ptr<kv::Store>> store = kv::Store::create(*shape, plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
-  timeline->options_.n_ubatch = timeline->plan_.ubatch_tokens;
+  timeline->options_.n_ubatch = timeline->plan_.f16_rows.ubatch_tokens;
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
