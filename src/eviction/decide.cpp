@@ -166,11 +166,14 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
     is_protected[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
     mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
     heads[h].is_protected = is_protected[h];
+    heads[h].n_keep = static_cast<int32_t>(std::min<int64_t>(total_rows / static_cast<int64_t>(n_heads), INT32_MAX));
   }
   LayerDecision decision;
   decision.score.resize(n_heads);
   decision.keep.resize(n_heads);
   score_heads(scorer, heads, executor, decision.score);
+  if (scorer.has_one_list())
+    average_over_heads(heads, decision.score);
 
   LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
   for (size_t h = 0; h < n_heads; ++h) {

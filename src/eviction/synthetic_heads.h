@@ -25,6 +25,7 @@ struct SyntheticSpec {
   RowType type = RowType::f16;
   uint32_t seed = 1;
   int head = 0;
+  int n_embd = 24;  // of w_o; not a multiple of a vector's lanes
 };
 
 // Owns what a HeadInput points to. Not movable once made: hold it by pointer.
@@ -33,6 +34,9 @@ struct SyntheticHead {
     make_rows();
     make_queries();
     make_outputs();
+    w_o.resize(static_cast<size_t>(spec.group) * spec.head_dim * spec.n_embd);
+    for (float& value : w_o)
+      value = normal();
   }
   SyntheticHead(const SyntheticHead&) = delete;
   SyntheticHead& operator=(const SyntheticHead&) = delete;
@@ -51,6 +55,8 @@ struct SyntheticHead {
     in.n_tokens = n_tokens;
     in.seed = 7;
     in.kernels = &best_attention_kernels();
+    in.w_o = w_o.data();
+    in.n_embd = spec_.n_embd;
     return in;
   }
 
@@ -64,6 +70,7 @@ struct SyntheticHead {
   std::vector<float> k, v;             // f32 [n_rows][head_dim], as stored
   std::vector<float> q, y;             // f32 [n_window][group][head_dim]
   std::vector<int32_t> query_positions;
+  std::vector<float> w_o;       // f32 [group][head_dim][n_embd]
   std::vector<double> weights;  // [n_window][group][n_rows]
   int32_t n_tokens = 0;
 

@@ -20,7 +20,6 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
   return target.rows_exact > 0 ? rows <= target.rows_exact : blocks <= target.blocks;
 }
 
-// n_tokens: the length of the sequence as scorers see it, with the chunk that is being read.
 eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();

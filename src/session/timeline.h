@@ -56,6 +56,11 @@ class Timeline final : public attention::KvRows {
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
 
+  // What the policy's scorer would see of a layer now; `windows` holds what it points to. n_tokens: the length of the
+  // sequence as scorers see it, with the chunk that is being read.
+  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
+                                   std::vector<attention::ObservedWindow>& windows) const;
+
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
   KvHeadView view(int layer, int head) const override;
@@ -89,8 +94,6 @@ class Timeline final : public attention::KvRows {
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
-  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
-                                   std::vector<attention::ObservedWindow>& windows) const;
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
