@@ -104,7 +104,7 @@ std::vector<double> lagkv(const PlainHead& head, const OptionValues& options) {
     }
   }
   while (static_cast<int>(score.size()) < head.n_rows)
-    score.push_back(10 + static_cast<double>(score.size()) / head.n_rows);
+    score.push_back(2 + (static_cast<double>(score.size()) - begin) / head.n_rows);
   return score;
 }
 const AddOracle kLagKv("lagkv", lagkv);
@@ -113,7 +113,7 @@ const AddOracle kLagKv("lagkv", lagkv);
 std::vector<double> chunkkv(const PlainHead& head, const OptionValues& options) {
   const int chunk = static_cast<int>(options.numbers.at("chunk"));
   const std::vector<double> base = oracle_scores_of_base(head, options);
-  std::vector<double> score(base.size());
+  std::vector<double> score = base;
   for (int begin = 0; begin < head.n_rows; begin += chunk) {
     const int end = std::min(begin + chunk, head.n_rows);
     double mean = 0;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "eviction/example.h"
+#include "eviction/select.h"
 #include "eviction/synthetic_heads.h"
 #include "eviction/window_scorer.h"
 #include "eviction/wrapper.h"
@@ -98,10 +99,11 @@ TEST(OneList, MeansGoByPosition) {
   average_over_heads(heads, score);
   for (int i = 0; i < 3; ++i) {
     const auto at = std::find(b.row_positions.begin(), b.row_positions.end(), i);
-    const float own = 10.0F * (i + 1);
+    const float own = 10.0F * static_cast<float>(i + 1);
     EXPECT_EQ(score[0][i], at == b.row_positions.end() ? own : (own + 2) / 2);
-    if (at != b.row_positions.end())
+    if (at != b.row_positions.end()) {
       EXPECT_EQ(score[1][at - b.row_positions.begin()], (own + 2) / 2);
+    }
   }
   EXPECT_EQ(score[1][39], 2);
 }

@@ -59,7 +59,7 @@ Method scorer_dropkv() {
           .default_recent = "32",
           .aliases = {"drop_kv", "drop-kv"},
           .cost = "window * n * head_dim",
-          .example = {"window=1,pool=1", {0, 0, 0, 0, 0, 0}},
+          .example = {"window=1,pool=1", {0.0937F, 0.03F, 0.05F, 0.0214F, 0.4799F, 0.1139F}},
           .make_scorer = make};
 }
 

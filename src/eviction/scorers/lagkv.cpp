@@ -107,7 +107,7 @@ Method scorer_lagkv() {
           .default_recent = "0",
           .aliases = {"lag_kv", "lag-kv"},
           .cost = "n * head_dim",
-          .example = {"lag=2", {0, 0, 0, 0, 2, 2}},
+          .example = {"lag=2", {0.5F, 0, 0, 0.5F, 2, 2.1667F}},
           .make_scorer = make};
 }
 

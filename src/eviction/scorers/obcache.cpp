@@ -86,7 +86,7 @@ Method scorer_obcache() {
           .default_recent = "32",
           .aliases = {"obc"},
           .cost = "window * n * head_dim",
-          .example = {"window=1,term=v", {0, 0, 0, 0, 0, 0}},
+          .example = {"window=1", {0.3875F, 0.1649F, 0.1189F, 0.0279F, 2.3528F, 0.2967F}},
           .make_scorer = make};
 }
 

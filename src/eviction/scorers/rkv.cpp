@@ -110,7 +110,7 @@ Method scorer_rkv() {
           .default_recent = "8",
           .aliases = {"r_kv", "r-kv", "r1kv"},
           .cost = "n^2 * head_dim",
-          .example = {"window=1,pool=1", {0, 0, 0, 0, 0, 2}},
+          .example = {"window=1,pool=1", {-0.1494F, -0.1648F, -0.1648F, -0.1275F, -0.1227F, 2}},
           .make_scorer = make};
 }
 
