@@ -153,6 +153,7 @@ Result<const SampleRun::Prefix*> SampleRun::prefix(size_t question) {
     return &found->second;
   SessionOptions options = options_of({.policy = "none", .policy_text = "none", .budget = {}}, question, false);
   options.n_observed = engine_.n_observed;
+  options.histories = engine_.histories;
   options.n_ctx = static_cast<int>(options.expected_prompt);
   Result<std::unique_ptr<Session>> session = Session::create(engine_.model, options);
   if (!session)

@@ -22,6 +22,7 @@ struct Engine {
   SessionOptions base;                         // types and batch sizes; no budget, no policy
   llama_side::LlamaSide* reference = nullptr;  // full rows come from it instead of our full cache
   int n_observed = 0;                          // query rows that the run's policies look at
+  Histories histories = {};                    // and what else they read
   bool share_prefix = true;
 };
 

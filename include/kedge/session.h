@@ -10,6 +10,7 @@
 #include "kedge/budget.h"
 #include "kedge/error.h"
 #include "kedge/model.h"
+#include "kedge/policy.h"
 #include "kedge/stats.h"
 
 namespace kedge {
@@ -40,6 +41,7 @@ struct SessionOptions {
   // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
   // many).
   int n_observed = 0;
+  Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows held
   bool trace_memory = false;  // record memory_trace()
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
@@ -71,7 +73,8 @@ class Session {
   // rows and logits are those of a session that had read the tokens in layer-major order itself: rows are copied layer
   // by layer into a store of its own, and each layer is evicted before the next. Every row must still be held here.
   // Errors: those of create(); usage: another cache type, rows evicted here, options under which a prompt of this
-  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows.
+  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows or a
+  // history that was not recorded.
   Result<std::unique_ptr<Session>> fork(const SessionOptions& options) const;
 
   // Appends one token and computes the logits of the next. The budget holds; rows are evicted as the schedule says.

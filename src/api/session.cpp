@@ -85,7 +85,7 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
   Result<eviction::Policy> policy = session::session_policy(options);
   if (!policy)
     return policy.error();
-  Result<session::Plan> plan = session::plan_session(model.impl().net->hyper(), options, *policy);
+  Result<session::Plan> plan = session::plan_session(model.impl().engine(), options, *policy);
   if (!plan)
     return plan.error();
   return BudgetMeaning{.budget_bytes = plan->budget_bytes,

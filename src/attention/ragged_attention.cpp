@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -67,9 +68,11 @@ void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user
 
 void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) {
   positions_ = positions;
+  const AttentionShape& shape = options_.shape;
+  if (options_.queries != nullptr)
+    options_.queries->resize(positions.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
   if (positions.size() != 1)
     return;
-  const AttentionShape& shape = options_.shape;
   int most = 0;
   for (int layer = 0; layer < n_layers; ++layer) {
     int segments = 0;
@@ -134,7 +137,7 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
       float* y = floats(dst) + offset;
       self.options_.kernels->merge_partials(&self.partials_[static_cast<size_t>(slot) * floats_each], n_segments, group,
                                             shape.head_dim, y);
-      self.record(node.layer, head, self.positions_[0], floats(dst->src[0]) + offset, y);
+      self.record(node.layer, head, 0, floats(dst->src[0]) + offset, y);
     }
     slot += n_segments;
   }
@@ -171,12 +174,19 @@ void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* u
                                         .scale = shape.scale},
                                        {.y = y, .row_stride = width, .head_stride = shape.head_dim}, scratch);
     for (int t = 0; t < n; ++t)
-      self.record(node.layer, head, self.positions_[first + t], q + t * width, y + t * width);
+      self.record(node.layer, head, static_cast<size_t>(first + t), q + t * width, y + t * width);
   }
 }
 
-// q, y: of the group's first query head at this position, f32 [group][head_dim].
-void RaggedAttention::record(int layer, int kv_head, int32_t position, const float* q, const float* y) const {
+// token: of the graph's. q, y: of the group's first query head, f32 [group][head_dim].
+void RaggedAttention::record(int layer, int kv_head, size_t token, const float* q, const float* y) const {
+  if (options_.queries != nullptr) {
+    const AttentionShape& all = options_.shape;
+    const size_t floats_each = static_cast<size_t>(all.group() * all.head_dim);
+    std::memcpy(&(*options_.queries)[(token * static_cast<size_t>(all.n_kv_heads) + kv_head) * floats_each], q,
+                floats_each * sizeof(float));
+  }
+  const int32_t position = positions_[token];
   if (options_.taps == nullptr || options_.taps->window() == 0)
     return;
   if (position + options_.taps->window() <= positions_.back())

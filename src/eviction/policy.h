@@ -84,6 +84,7 @@ struct QueryMoments {
   int64_t n_queries = 0;
   std::vector<double> sum;    // f64 [group][head_dim]
   std::vector<double> outer;  // f64 [group][head_dim][head_dim], sum of q q^T
+  std::vector<double> length;  // f64 [group][n_pairs], sum of the lengths of q's pairs (Rotation)
 };
 
 // Classes of a token, bits of HeadInput::token_kinds.

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "session/observations.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -63,7 +64,10 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   const bool late =
       options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  const eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  LayerHistory history;
+  observations_->add_pending(layer, taps_, n_tokens);
+  observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {

@@ -37,6 +37,9 @@ struct Planner {
   int64_t known_tokens() const { return request.prompt_tokens + std::max<int64_t>(request.generated_tokens, 0); }
   int64_t full_blocks(int64_t tokens) const { return layers() * heads() * row_blocks(tokens); }
 
+  // Blocks of a layer that reads a chunk of n tokens: its rows, and those of the repetition that it may be read with.
+  int64_t reading_blocks(int64_t n) const { return working_blocks(shape, n + probe_rows(n, request.probe_extra)); }
+
   int interval() const {
     const int every = policy.schedule->info().every_n;
     return every > 0 ? every : kDefaultInterval;
@@ -49,7 +52,7 @@ struct Planner {
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
   int64_t least_total() const {
-    return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
+    return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows);
   }
 
   int32_t growth(double rows_per_head) const {
@@ -71,7 +74,7 @@ struct Planner {
                  budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
                  static_cast<long long>(layers()), static_cast<long long>(heads()),
                  static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
-                 static_cast<long long>(working_blocks(shape, kBlockRows)), static_cast<long long>(least),
+                 static_cast<long long>(reading_blocks(kBlockRows)), static_cast<long long>(least),
                  static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
   }
 
@@ -92,7 +95,7 @@ struct Planner {
     const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
     plan.decoding = {.blocks = later_blocks, .growth = g};
     plan.followup_chunk_tokens = chunk_for(total);
-    plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
+    plan.followup = {.blocks = (total - reading_blocks(plan.followup_chunk_tokens)) / layers()};
     plan.between_chunks = {.blocks = prompt_blocks};
     // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have
     // to leave room for while the prompt is still being read.
@@ -117,7 +120,10 @@ struct Planner {
 
   int chunk_for(int64_t total) const {
     const int64_t spare = total - layers() * heads() * least_blocks_per_head();
-    int64_t chunk = (std::min(total / kChunkShare, spare) / heads() - 1) * kBlockRows;
+    const int64_t rows = (std::min(total / kChunkShare, spare) / heads() - 1) * kBlockRows;
+    int64_t chunk = rows;
+    if (request.probe_extra > 0)  // n rows and the repetition's min(n, kProbeTokens) + probe_extra
+      chunk = std::max((rows - request.probe_extra) / 2, rows - request.probe_extra - kProbeTokens);
     chunk = std::clamp<int64_t>(chunk, kBlockRows, request.n_batch);
     return static_cast<int>(chunk >= 64 ? chunk / 64 * 64 : chunk / kBlockRows * kBlockRows);
   }
@@ -135,7 +141,7 @@ struct Planner {
     plan.budget_bytes = total * block_bytes();
     plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
     const int64_t later = total / layers();
-    const int64_t working = working_blocks(shape, request.prompt_tokens);
+    const int64_t working = reading_blocks(request.prompt_tokens);
     const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
     const double share = static_cast<double>(exact) / static_cast<double>(later);
     const bool possible = working < total && exact >= heads() * least_blocks_per_head();
@@ -144,7 +150,7 @@ struct Planner {
     if (request.order == PrefillOrder::layer_major && !possible)
       return impossible(total);
     plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : chunk_for(total);
-    const int64_t chunked = (total - working_blocks(shape, plan.chunk_tokens)) / layers();
+    const int64_t chunked = (total - reading_blocks(plan.chunk_tokens)) / layers();
     if (!plan.layer_major && chunked < heads() * least_blocks_per_head())
       return impossible(total);
     set_targets(plan, total, plan.layer_major ? exact : chunked, later);
@@ -179,9 +185,9 @@ struct Planner {
     plan.chunk_tokens = plan.layer_major
                             ? static_cast<int>(request.prompt_tokens)
                             : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
-    int64_t total = layers() * share + working_blocks(shape, plan.chunk_tokens);
+    int64_t total = layers() * share + reading_blocks(plan.chunk_tokens);
     if (plan.layer_major)
-      total = std::max(layers() * share, (layers() - 1) * share + working_blocks(shape, request.prompt_tokens));
+      total = std::max(layers() * share, (layers() - 1) * share + reading_blocks(request.prompt_tokens));
     plan.budget_bytes = total * block_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
@@ -195,6 +201,8 @@ struct Planner {
 
 }  // namespace
 
+int64_t probe_rows(int64_t n, int64_t extra) { return extra > 0 ? std::min(n, kProbeTokens) + extra : 0; }
+
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
@@ -203,7 +211,9 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
                        const Request& request) {
   const Planner planner{shape, budget, policy, request};
   if (budget.kind == Budget::Kind::unlimited) {
-    return planner.everything_fits(planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1})));
+    const int64_t tokens = std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1});
+    const int64_t probe = probe_rows(tokens, request.probe_extra);
+    return planner.everything_fits(planner.full_blocks(tokens) + (probe > 0 ? working_blocks(shape, probe) : 0));
   }
   Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
   if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {

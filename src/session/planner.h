@@ -26,7 +26,13 @@ struct Request {
   bool hold_continuation = false;
   PrefillOrder order = PrefillOrder::automatic;
   Overflow overflow = Overflow::evict;
+  int64_t probe_extra = 0;  // > 0: chunks are repeated (probe_rows); tokens of a repetition beside the text itself
 };
+
+// A chunk's repetition is made in pieces of at most this many of its tokens, as published (KVzip, arXiv 2505.23416).
+inline constexpr int64_t kProbeTokens = 2048;
+// Rows that the longest piece of the repetition of n tokens adds; 0 where nothing is repeated.
+int64_t probe_rows(int64_t n, int64_t extra);
 
 // Per layer, in blocks of kBlockRows rows of one kv head.
 struct EvictionTarget {

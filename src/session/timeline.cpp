@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "session/observations.h"
+#include "session/reconstruct.h"
 
 namespace kedge::session {
 
@@ -31,12 +33,19 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   return columns;
 }
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy) {
+eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {
+  return policy.needs() | eviction::Needs{.window = options.n_observed,
+                                          .attention_sum = options.histories.attention_sum,
+                                          .query_moments = options.histories.query_moments,
+                                          .reconstruction = options.histories.reconstruction};
+}
+
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Needs& recorded) {
   return {.n_layers = hyper.n_layers,
           .n_kv_heads = hyper.n_kv_heads,
           .head_dim = hyper.head_dim,
           .type = type,
-          .n_notes = note_columns(policy.needs()).n_notes};
+          .n_notes = note_columns(recorded).n_notes};
 }
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
@@ -45,17 +54,19 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
   return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
 }
 
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
-                          const eviction::Policy& policy) {
+Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy) {
+  const model::HyperParams& hyper = engine.model->hyper();
+  const eviction::Needs recorded = recorded_needs(options, policy);
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type, policy), options.budget, policy,
+  return make_plan(store_shape(hyper, type, recorded), options.budget, policy,
                    {.prompt_tokens = options.expected_prompt,
                     .generated_tokens = options.expected_generated,
                     .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
                     .n_batch = options.n_batch,
                     .hold_continuation = options.hold_continuation,
                     .order = options.order,
-                    .overflow = options.overflow});
+                    .overflow = options.overflow,
+                    .probe_extra = recorded.reconstruction ? probe_text(engine.tokenizer).extra() : 0});
 }
 
 Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction::Policy policy, Plan plan)
@@ -64,7 +75,8 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
       policy_(std::move(policy)),
       plan_(std::move(plan)),
       taps_({.n_layers = engine.model->hyper().n_layers,
-             .window = std::max(options.n_observed, policy_.needs().window),
+             .window = std::max(recorded_needs(options, policy_).window,
+                                Observations::ring_size(recorded_needs(options, policy_))),
              .n_heads = engine.model->hyper().n_heads,
              .head_dim = engine.model->hyper().head_dim}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
@@ -76,6 +88,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .kernels = engine.kernels,
                          .rows = this,
                          .taps = &taps_,
+                         .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
                          .n_threads = engine.compute->n_threads()}) {}
 
 Timeline::~Timeline() = default;
@@ -92,21 +105,35 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!policy)
     return policy.error();
   const model::HyperParams& hyper = engine.model->hyper();
-  Result<Plan> plan = plan_session(hyper, options, *policy);
+  Result<Plan> plan = plan_session(engine, options, *policy);
   if (!plan)
     return plan.error();
   Result<eviction::Policy> fallback = eviction::parse_policy("streaming", {});
   if (!fallback)
     return fallback.error();
   const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, *policy), plan->budget_bytes);
+  const eviction::Needs recorded = recorded_needs(options, *policy);
+  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, recorded), plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
+  timeline->start_recording(recorded);
   return timeline;
+}
+
+void Timeline::start_recording(const eviction::Needs& recorded) {
+  observations_ = std::make_unique<Observations>(engine_, recorded, *store_, sequence_);
+  if (!recorded.reconstruction)
+    return;
+  probe_attention_ = std::make_unique<attention::RaggedAttention>(
+      attention::RaggedAttention::Options{.shape = attention_shape(engine_.model->hyper()),
+                                          .kernels = engine_.kernels,
+                                          .rows = this,
+                                          .queries = &graph_queries_,
+                                          .n_threads = engine_.compute->n_threads()});
 }
 
 void Timeline::append(int layer, int head, const NewRows& rows) {
@@ -175,7 +202,7 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
   const auto total = static_cast<int64_t>(tokens.size());
   const bool fits = blocks_needed(total) <= store_->stats().free_blocks;
   const bool planned = n_tokens_ == 0 && plan_.evicts && total == options_.expected_prompt;
-  int64_t step = fits ? options_.n_batch : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
+  int64_t step = fits ? (options_.histories.reconstruction ? total : options_.n_batch) : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
   EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
   if (!fits && !policy_.evicts) {
     return Error{ErrorCode::context_too_long,
@@ -213,7 +240,9 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   logits_.clear();
   tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   eviction_started_ms_ = counters_.policy_ms;
-  embed(chunk.tokens);
+  add_pending_queries();
+  embed(chunk.tokens, hidden_);
+  start_probes(chunk);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (!report(static_cast<double>(layer) / hyper.n_layers)) {
       abandon_chunk();
@@ -222,6 +251,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
     Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n));
     if (status)
       status = run_layer(chunk, layer, positions);
+    if (status)
+      status = run_probes(layer, n);
     const double done = static_cast<double>(n_tokens_) + static_cast<double>(n * (layer + 1)) / hyper.n_layers;
     trace(done);
     if (status && chunk.evict)
@@ -245,12 +276,13 @@ void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
+  observations_->forget(n_tokens_);
 }
 
-// hidden_ f32 [n, n_embd] := token embeddings
-void Timeline::embed(std::span<const Token> tokens) {
+// hidden f32 [n, n_embd] := token embeddings
+void Timeline::embed(std::span<const Token> tokens, std::vector<float>& hidden) {
   const auto width = static_cast<size_t>(engine_.model->hyper().n_embd);
-  hidden_.resize(tokens.size() * width);
+  hidden.resize(tokens.size() * width);
   for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(options_.n_ubatch)) {
     const size_t n = std::min<size_t>(options_.n_ubatch, tokens.size() - begin);
     tensor::Graph graph(*engine_.compute, engine_.model->weights());
@@ -260,7 +292,7 @@ void Timeline::embed(std::span<const Token> tokens) {
     check(graph.finish().ok(), "memory for the embedding graph");
     graph.set(ids, tokens.subspan(begin, n));
     graph.run();
-    std::ranges::copy(graph.read(x), hidden_.begin() + static_cast<std::ptrdiff_t>(begin * width));
+    std::ranges::copy(graph.read(x), hidden.begin() + static_cast<std::ptrdiff_t>(begin * width));
   }
 }
 
@@ -270,21 +302,36 @@ Status Timeline::run_layer(const Chunk& chunk, int layer, std::span<const int32_
   const bool only_last_row = layer == hyper.n_layers - 1 && !chunk.all_logits;
   for (size_t begin = 0; begin < positions.size(); begin += static_cast<size_t>(options_.n_ubatch)) {
     const size_t n = std::min<size_t>(options_.n_ubatch, positions.size() - begin);
-    const size_t n_out = only_last_row ? 1 : n;
-    tensor::Graph graph(*engine_.compute, engine_.model->weights());
-    prompt_attention_.clear_nodes();
-    tensor::Tensor x = graph.input_f32(static_cast<int64_t>(n), hyper.n_embd);
-    tensor::Tensor where = graph.input_i32(static_cast<int64_t>(n));
-    tensor::Tensor y = engine_.model->layer(graph, layer, x, where, only_last_row ? 1 : 0, prompt_attention_);
-    graph.output(y);
-    if (Status status = graph.finish(); !status)
+    const std::span<const int32_t> where = positions.subspan(begin, n);
+    const Status status = run_graph({.layer = layer,
+                                     .hidden = std::span(hidden_).subspan(begin * width, n * width),
+                                     .positions = where,
+                                     .only_last_row = only_last_row,
+                                     .port = &prompt_attention_});
+    if (!status)
       return status;
-    graph.set(x, std::span<const float>(hidden_).subspan(begin * width, n * width));
-    graph.set(where, positions.subspan(begin, n));
-    prompt_attention_.prepare(positions.subspan(begin, n), hyper.n_layers);
-    graph.run();
-    std::ranges::copy(graph.read(y), hidden_.begin() + static_cast<std::ptrdiff_t>((begin + n - n_out) * width));
+    observations_->add(layer, {.q = graph_queries_.data(), .positions = where});
   }
+  return {};
+}
+
+Status Timeline::run_graph(const LayerGraph& of) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const auto n = static_cast<int64_t>(of.positions.size());
+  tensor::Graph graph(*engine_.compute, engine_.model->weights());
+  of.port->clear_nodes();
+  tensor::Tensor x = graph.input_f32(n, hyper.n_embd);
+  tensor::Tensor where = graph.input_i32(n);
+  tensor::Tensor y = engine_.model->layer(graph, of.layer, x, where, of.only_last_row ? 1 : 0, *of.port);
+  graph.output(y);
+  if (Status status = graph.finish(); !status)
+    return status;
+  graph.set(x, std::span<const float>(of.hidden));
+  graph.set(where, of.positions);
+  of.port->prepare(of.positions, hyper.n_layers);
+  graph.run();
+  const std::span<const float> out = graph.read(y);
+  std::ranges::copy(out, of.hidden.end() - static_cast<std::ptrdiff_t>(out.size()));
   return {};
 }
 
@@ -360,10 +407,18 @@ Status Timeline::decode(Token token) {
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
   tokens_.push_back(token);
+  if (n_tokens_ % kSumQueries == 0)
+    add_pending_queries();
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
   return {};
+}
+
+// What was decoded since the last time, in all layers.
+void Timeline::add_pending_queries() {
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
+    observations_->add_pending(layer, taps_, n_tokens_);
 }
 
 // ---- room ----

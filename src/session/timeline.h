@@ -14,6 +14,7 @@
 #include "kedge/session.h"
 #include "kv/store.h"
 #include "model/model.h"
+#include "model/tokenizer.h"
 #include "session/planner.h"
 #include "tensor/compute.h"
 
@@ -23,10 +24,13 @@ struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
+  const model::Tokenizer* tokenizer = nullptr;  // sessions that ask for no text need none
 };
 
-// With the note columns that the policy's needs take.
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy);
+// What a session records: for its own policy and for those of its forks.
+eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy);
+// With the note columns that `recorded` takes.
+kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Needs& recorded);
 // Columns of notes beside a row's score; -1: not kept.
 struct NoteColumns {
   int attention_sum = -1;
@@ -37,8 +41,10 @@ NoteColumns note_columns(const eviction::Needs& needs);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
-                          const eviction::Policy& policy);
+Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy);
+
+class Observations;
+struct Probe;
 
 class Timeline final : public attention::KvRows {
  public:
@@ -55,6 +61,7 @@ class Timeline final : public attention::KvRows {
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
+  const Observations& observations() const { return *observations_; }
 
   // What the policy's scorer would see of a layer now; `windows` holds what it points to. n_tokens: the length of the
   // sequence as scorers see it, with the chunk that is being read.
@@ -72,6 +79,13 @@ class Timeline final : public attention::KvRows {
     EvictionTarget target;
     bool all_logits = false;
   };
+  struct LayerGraph {  // one graph of a prompt
+    int layer = 0;
+    std::span<float> hidden;  // f32 [n, n_embd], read and then written
+    std::span<const int32_t> positions;
+    bool only_last_row = false;  // only the last of the rows is written
+    attention::RaggedAttention* port = nullptr;
+  };
   struct DecodeGraph {
     tensor::Graph graph;
     tensor::Tensor ids;
@@ -85,9 +99,18 @@ class Timeline final : public attention::KvRows {
   Status read_prompt(std::span<const Token> tokens, const Session::Progress& progress);
   Status run_chunk(const Chunk& chunk, const Report& report);
   Status run_layer(const Chunk& chunk, int layer, std::span<const int32_t> positions);
+  Status run_graph(const LayerGraph& of);
   Status acceptable_fork(const Timeline& child) const;
   Status copy_prompt(const Timeline& parent);
-  void embed(std::span<const Token> tokens);
+  Status copy_layer(const Timeline& parent, int layer);
+  void embed(std::span<const Token> tokens, std::vector<float>& hidden);
+  void start_recording(const eviction::Needs& recorded);
+  void add_pending_queries();
+  // Repetitions of the chunk, whose queries say what of it matters (reconstruct.cpp).
+  bool is_repeated(const Chunk& chunk) const;
+  void start_probes(const Chunk& chunk);
+  Status run_probes(int layer, int64_t n);
+  Status run_probe(int layer, Probe& probe);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
   int64_t blocks_needed(int64_t n_tokens) const;
@@ -109,6 +132,10 @@ class Timeline final : public attention::KvRows {
   attention::Taps taps_;
   attention::RaggedAttention decode_attention_;
   attention::RaggedAttention prompt_attention_;
+  std::unique_ptr<attention::RaggedAttention> probe_attention_;  // leaves the ring alone
+  std::vector<float> graph_queries_;  // f32 [tokens of a prompt's graph][n_heads * head_dim], where somebody wants them
+  std::unique_ptr<Observations> observations_;
+  std::vector<Probe> probes_;  // of the chunk that is being read
   std::unique_ptr<DecodeGraph> decode_graph_;
   std::vector<float> hidden_;  // f32 [chunk tokens, n_embd]
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
