@@ -21,6 +21,7 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
   return target.rows_exact > 0 ? rows <= target.rows_exact : blocks <= target.blocks;
 }
 
+// n_tokens: the length of the sequence as scorers see it, with the chunk that is being read.
 eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();
@@ -68,6 +69,8 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
   observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  if (watch_)
+    watch_(in);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {

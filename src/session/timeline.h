@@ -63,10 +63,9 @@ class Timeline final : public attention::KvRows {
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
   const Observations& observations() const { return *observations_; }
 
-  // What the policy's scorer would see of a layer now; `windows` holds what it points to. n_tokens: the length of the
-  // sequence as scorers see it, with the chunk that is being read.
-  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
-                                   std::vector<attention::ObservedWindow>& windows) const;
+  // Called before each eviction of a layer with what the policy's scorer sees of it. Forks are not watched.
+  using Watch = std::function<void(const eviction::LayerInput&)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -117,6 +116,8 @@ class Timeline final : public attention::KvRows {
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
+  eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
+                                   std::vector<attention::ObservedWindow>& windows) const;
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -143,6 +144,7 @@ class Timeline final : public attention::KvRows {
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
+  Watch watch_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
 };
 
