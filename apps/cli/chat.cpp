@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "generate.h"
 #include "prompt.h"
+#include "protect.h"
 #include "run_report.h"
 #include "signals.h"
 #include "text_input.h"
@@ -154,10 +155,11 @@ Result<int> loop(Conversation& conversation, const Session& session, const Setti
     if (terminated())
       return 143;
     if (!status.ok()) {
-      const bool undone = status.error().code == ErrorCode::cancelled && session.n_tokens() == before;
-      if (!undone)
+      const ErrorCode code = status.error().code;
+      const bool refused = code == ErrorCode::cancelled || code == ErrorCode::budget_impossible;
+      if (!refused || session.n_tokens() != before)
         return status.error();
-      note("the message was not read");
+      note("the message was not read" + (code == ErrorCode::cancelled ? "" : ": " + status.error().message));
     }
     note(kv_line(session.stats()));
   }
@@ -185,6 +187,12 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   // A conversation has no length of its own: a share of "the request" is a share of the context, and the end is open.
   options.expected_prompt = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
   options.expected_generated = -1;
+  if (settings.kv_pin_system) {
+    Result<TokenSpan> span = system_span(**model, settings);
+    if (!span)
+      return span.error();
+    options.protect.spans.push_back(*span);
+  }
   const uint32_t seed = resolve_seed(settings);
   options.seed = seed;
   Result<std::unique_ptr<Session>> session = Session::create(**model, options);

@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "generate.h"
 #include "prompt.h"
+#include "protect.h"
 #include "run_report.h"
 #include "signals.h"
 #include "verbs.h"
@@ -71,6 +72,12 @@ Result<int> run(const Settings& settings) {
   if (Status status = check_context(settings, static_cast<int64_t>(tokens->size())); !status)
     return status.error();
 
+  if (settings.kv_pin_system) {
+    Result<TokenSpan> span = system_span(**model, settings);
+    if (!span)
+      return span.error();
+    options->protect.spans.push_back(*span);
+  }
   const uint32_t seed = resolve_seed(settings);
   options->seed = seed;
   options->expected_prompt = static_cast<int64_t>(tokens->size());

@@ -90,6 +90,7 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
     return plan.error();
   return BudgetMeaning{.budget_bytes = plan->budget_bytes,
                        .full_bytes = plan->full_bytes,
+                       .token_bytes = plan->token_bytes,
                        .rows_per_head = plan->rows_per_head,
                        .one_chunk = plan->layer_major || !plan->evicts,
                        .plan = plan->line};

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/thread_order.h"
 
 namespace kedge::attention {
 
@@ -17,7 +18,11 @@ constexpr int kAlignFloats = 16;  // 64 bytes
 const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
 float* floats(ggml_tensor* t) { return static_cast<float*>(t->data); }
 
-int segments_of(int n_rows) { return (n_rows + kSegmentRows - 1) / kSegmentRows; }
+// Bytes of K and V that one token's attention reads of a head.
+int64_t bytes_read(const KvHeadView& rows) {
+  return rows.n_body() * static_cast<int64_t>(row_bytes(rows.head_dim, rows.type)) +
+         rows.n_tail * static_cast<int64_t>(row_bytes(rows.head_dim, RowType::f16));
+}
 
 }  // namespace
 
@@ -49,6 +54,7 @@ tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::
 
 // k f32 [n, n_kv_heads * head_dim], v same. Threads take whole heads: a head's length has one writer.
 void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const ggml_tensor* k = dst->src[0];
@@ -77,7 +83,7 @@ void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) 
   for (int layer = 0; layer < n_layers; ++layer) {
     int segments = 0;
     for (int head = 0; head < shape.n_kv_heads; ++head)
-      segments += segments_of(options_.rows->view(layer, head).n_rows + 1);
+      segments += segments_of(options_.rows->view(layer, head)) + 1;  // the new row may begin one
     most = std::max(most, segments);
   }
   const size_t wanted = static_cast<size_t>(most) * partial_floats(shape.group(), shape.head_dim);
@@ -89,6 +95,7 @@ void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) 
 // that merging is deterministic; each thread walks the same short list and takes the segments whose middle lies in its
 // share.
 void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;
@@ -96,10 +103,14 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   const int group = shape.group();
   const int floats_each = partial_floats(group, shape.head_dim);
   long total = 0;
-  for (int head = 0; head < shape.n_kv_heads; ++head)
-    total += self.options_.rows->view(node.layer, head).n_rows;
+  int64_t bytes = 0;
+  for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const KvHeadView rows = self.options_.rows->view(node.layer, head);
+    total += rows.n_rows;
+    bytes += bytes_read(rows);
+  }
   if (ith == 0) {
-    self.decode_time_.row_bytes += total * 2 * shape.head_dim * kRowTypeBytes;
+    self.decode_time_.row_bytes += bytes;
     self.segments_watch_ = Stopwatch();
   }
   const Share share = share_of(total, ith, nth);
@@ -107,8 +118,8 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   int slot = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head) {
     const KvHeadView rows = self.options_.rows->view(node.layer, head);
-    for (int begin = 0; begin < rows.n_rows; begin += kSegmentRows, ++slot) {
-      const int end = std::min(rows.n_rows, begin + kSegmentRows);
+    for (int i = 0; i < segments_of(rows); ++i, ++slot) {
+      const auto [begin, end] = segment_of(rows, i);
       const long middle = at + (end - begin) / 2;
       at += end - begin;
       if (middle < share.begin || middle >= share.end)
@@ -122,6 +133,7 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
 
 // y f32 [1, n_heads * head_dim]
 void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;
@@ -131,7 +143,7 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
     self.decode_time_.seconds += self.segments_watch_.seconds();
   int slot = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head) {
-    const int n_segments = segments_of(self.options_.rows->view(node.layer, head).n_rows);
+    const int n_segments = segments_of(self.options_.rows->view(node.layer, head));
     if (head % nth == ith) {
       const long offset = static_cast<long>(head) * group * shape.head_dim;
       float* y = floats(dst) + offset;
@@ -145,6 +157,7 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
 
 // y f32 [n, n_heads * head_dim]. Tiles are handed out from the last (which sees most rows) to the first.
 void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* user) {
+  const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const AttentionShape& shape = self.options_.shape;

@@ -25,15 +25,14 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
 eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();
-  const int64_t rows_total = target.rows_exact > 0
-                                 ? target.rows_exact
-                                 : target.blocks * kBlockRows - int64_t{hyper.n_kv_heads} * target.growth;
-  const double budget_rows = static_cast<double>(rows_total) / hyper.n_kv_heads;
+  const double budget_rows = rows_of(target, hyper.n_kv_heads);
   eviction::LayerInput in{.n_sinks = policy_.sinks.rows(budget_rows),
                           .n_recent = policy_.recent.rows(budget_rows),
                           .blocks_total = target.blocks,
                           .growth = target.growth,
                           .rows_total = target.rows_exact};
+  if (text_->is_active())
+    in.pinned = text_->pinned(head_room(target, n_tokens)).by;
   windows.resize(static_cast<size_t>(hyper.n_kv_heads));
   for (int head = 0; head < hyper.n_kv_heads; ++head) {
     attention::ObservedWindow& window = windows[static_cast<size_t>(head)];
@@ -61,6 +60,9 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
   if (within(layer, target))
     return {};
+  if (Status status = protection_fits(target, n_tokens); !status)
+    return status;
+  last_target_ = target;
   const Stopwatch watch;
   const bool late =
       options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;

@@ -30,8 +30,10 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
     return refused("nothing has been read");
   if (store_->n_rows_total(sequence_) != heads * n_tokens_)
     return refused("rows were evicted here");
-  if (child.options_.cache_type != options_.cache_type)
-    return refused("cache type " + child.options_.cache_type + ", here " + options_.cache_type);
+  if (child.store_->shape().type != store_->shape().type || child.options_.f16_window != options_.f16_window) {
+    return refused("cache types " + child.options_.cache_type_k + " and " + child.options_.cache_type_v + ", here " +
+                   options_.cache_type_k + " and " + options_.cache_type_v);
+  }
   if (child.plan_.evicts && !child.plan_.layer_major)
     return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");
   if (child.options_.n_ctx > 0 && n_tokens_ > child.options_.n_ctx)
@@ -67,10 +69,15 @@ Status Timeline::copy_layer(const Timeline& parent, int layer) {
 Status Timeline::copy_prompt(const Timeline& parent) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t n = parent.n_tokens_;
+  text_->append(parent.text_->tokens());
+  if (Status status = plan_.evicts ? prompt_protection_fits(n, true, false) : Status(); !status)
+    return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
   tokens_ = parent.tokens_;
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n)); !status)
+      return status;
+    if (Status status = store_->open_tail(sequence_, layer, layer + 1, parent.view(layer, 0).n_tail); !status)
       return status;
     if (Status status = copy_layer(parent, layer); !status)
       return status;

@@ -30,10 +30,18 @@ struct Planner {
   const Budget& budget;
   const eviction::Policy& policy;
   const Request& request;
+  int ubatch_tokens;
 
   int64_t heads() const { return shape.n_kv_heads; }
   int64_t layers() const { return shape.n_layers; }
   int64_t block_bytes() const { return kv::block_bytes_total(shape); }
+  // Quantised rows: the f16 tails, which stand beside the blocks that everything below counts.
+  int64_t tail_bytes() const { return kv::tail_bytes(shape, ubatch_tokens); }
+  int64_t full_bytes() const {
+    kv::StoreShape full = shape;
+    full.type = RowType::f16;
+    return full_blocks(known_tokens()) * kv::block_bytes_total(full);
+  }
   int64_t known_tokens() const { return request.prompt_tokens + std::max<int64_t>(request.generated_tokens, 0); }
   int64_t full_blocks(int64_t tokens) const { return layers() * heads() * row_blocks(tokens); }
 
@@ -65,23 +73,25 @@ struct Planner {
 
   Error impossible(int64_t total) const {
     const int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
+    const std::string tails = tail_bytes() == 0 ? "" : text(" beside %lld bytes of f16 rows",
+                                                            static_cast<long long>(tail_bytes()));
     return {ErrorCode::budget_impossible,
-            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head), but %lld layers x %lld kv "
+            text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head)%s, but %lld layers x %lld kv "
                  "heads need at "
                  "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget "
                  "that works "
                  "here is %lldKiB",
-                 budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
-                 static_cast<long long>(layers()), static_cast<long long>(heads()),
+                 budget.text.c_str(), static_cast<long long>(std::max<int64_t>(total, 0)),
+                 static_cast<long long>(block_bytes()), kBlockRows, tails.c_str(), static_cast<long long>(layers()), static_cast<long long>(heads()),
                  static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
                  static_cast<long long>(reading_blocks(kBlockRows)), static_cast<long long>(least),
-                 static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
+                 static_cast<long long>(ceil_div(least * block_bytes() + tail_bytes(), 1024)))};
   }
 
   Plan everything_fits(int64_t total_blocks) const {
     Plan plan;
-    plan.budget_bytes = total_blocks * block_bytes();
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.budget_bytes = total_blocks * block_bytes() + tail_bytes();
+    plan.full_bytes = full_bytes();
     plan.chunk_tokens = request.n_batch;
     if (policy.evicts)
       set_targets(plan, total_blocks, total_blocks / layers(), total_blocks / layers());
@@ -129,7 +139,7 @@ struct Planner {
   }
 
   Result<Plan> for_bytes() const {
-    const auto total = static_cast<int64_t>(budget.value) / block_bytes();
+    const int64_t total = (static_cast<int64_t>(budget.value) - tail_bytes()) / block_bytes();
     if (full_blocks(std::max<int64_t>(known_tokens(), 1)) <= total &&
         (request.generated_tokens >= 0 || !policy.evicts)) {
       return everything_fits(total);
@@ -138,8 +148,8 @@ struct Planner {
       return impossible(total);
     Plan plan;
     plan.evicts = full_blocks(request.prompt_tokens + 1) > total;
-    plan.budget_bytes = total * block_bytes();
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.budget_bytes = total * block_bytes() + tail_bytes();
+    plan.full_bytes = full_bytes();
     const int64_t later = total / layers();
     const int64_t working = reading_blocks(request.prompt_tokens);
     const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
@@ -176,7 +186,7 @@ struct Planner {
     rows = std::max(1.0, std::floor(rows + 1e-9));
     Plan plan;
     plan.evicts = true;
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.full_bytes = full_bytes();
     const int64_t wanted = std::llround(rows) * heads();
     int64_t share = std::max(ceil_div(wanted, kBlockRows), heads() * (hold ? 1 : least_blocks_per_head()));
     if (hold)
@@ -188,7 +198,7 @@ struct Planner {
     int64_t total = layers() * share + reading_blocks(plan.chunk_tokens);
     if (plan.layer_major)
       total = std::max(layers() * share, (layers() - 1) * share + reading_blocks(request.prompt_tokens));
-    plan.budget_bytes = total * block_bytes();
+    plan.budget_bytes = total * block_bytes() + tail_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
       plan.after_prompt = plan.between_chunks = {.blocks = share, .rows_exact = wanted};
@@ -196,6 +206,15 @@ struct Planner {
     }
     describe(plan);
     return plan;
+  }
+
+  Result<Plan> plan() const {
+    if (budget.kind == Budget::Kind::unlimited) {
+      const int64_t tokens = std::max<int64_t>({request.n_ctx, known_tokens(), 1});
+      const int64_t probe = probe_rows(tokens, request.probe_extra);
+      return everything_fits(full_blocks(tokens) + (probe > 0 ? working_blocks(shape, probe) : 0));
+    }
+    return budget.kind == Budget::Kind::bytes ? for_bytes() : for_rows();
   }
 };
 
@@ -207,17 +226,33 @@ int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
+// The ubatch as asked, halved until the f16 rows it appends leave a byte budget the blocks that nothing works without.
+int ubatch_for(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
+               const Request& request) {
+  int ubatch = request.n_ubatch;
+  if (budget.kind != Budget::Kind::bytes || !shape.type.quantised())
+    return ubatch;
+  while (ubatch > kBlockRows) {
+    const Planner planner{shape, budget, policy, request, ubatch};
+    const int64_t least = std::min(planner.least_total(), planner.full_blocks(std::max<int64_t>(planner.known_tokens(), 1)));
+    if (least * planner.block_bytes() + planner.tail_bytes() <= static_cast<int64_t>(budget.value))
+      break;
+    ubatch = std::max(kBlockRows, ubatch / 2);
+  }
+  return ubatch;
+}
+
 Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
                        const Request& request) {
-  const Planner planner{shape, budget, policy, request};
-  if (budget.kind == Budget::Kind::unlimited) {
-    const int64_t tokens = std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1});
-    const int64_t probe = probe_rows(tokens, request.probe_extra);
-    return planner.everything_fits(planner.full_blocks(tokens) + (probe > 0 ? working_blocks(shape, probe) : 0));
-  }
-  Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
-  if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
-    const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
+  const Planner planner{shape, budget, policy, request, ubatch_for(shape, budget, policy, request)};
+  Result<Plan> plan = planner.plan();
+  if (!plan)
+    return plan;
+  plan->ubatch_tokens = planner.ubatch_tokens;
+  plan->token_bytes = static_cast<int64_t>(row_bytes(shape.head_dim, shape.type)) * shape.n_layers * shape.n_kv_heads;
+  if (budget.kind != Budget::Kind::unlimited && plan->evicts && request.overflow == Overflow::error) {
+    const int64_t rows_bytes = plan->budget_bytes - planner.tail_bytes();
+    const int64_t fits = rows_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
     return Error{
         ErrorCode::context_too_long,
         text("the prompt has %lld tokens, --kv-budget %s holds %lld and --kv-overflow is 'error'",

@@ -23,6 +23,7 @@ struct Request {
   int64_t generated_tokens = -1;  // -1: not known
   int64_t n_ctx = 0;              // logical limit; sizes the store when the budget is unlimited
   int n_batch = 2048;
+  int n_ubatch = 512;
   bool hold_continuation = false;
   PrefillOrder order = PrefillOrder::automatic;
   Overflow overflow = Overflow::evict;
@@ -41,17 +42,26 @@ struct EvictionTarget {
   int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
 };
 
+// Rows per kv head that shares of the budget are shares of.
+inline double rows_of(const EvictionTarget& target, int64_t n_kv_heads) {
+  const int64_t rows =
+      target.rows_exact > 0 ? target.rows_exact : target.blocks * kBlockRows - n_kv_heads * target.growth;
+  return static_cast<double>(rows) / static_cast<double>(n_kv_heads);
+}
+
 struct Plan {
   int64_t budget_bytes = 0;  // hard limit of the store
-  int64_t full_bytes = 0;    // full cache of the request as far as it is known
+  int64_t full_bytes = 0;    // full cache of the request in f16, as far as it is known
   bool evicts = false;       // false: the request fits as far as it is known
   bool layer_major = false;  // the whole prompt is one chunk
   int chunk_tokens = 0;
+  int ubatch_tokens = 0;  // tokens of one graph: as asked, less where a small budget could not hold their f16 rows
   EvictionTarget between_chunks;
   EvictionTarget after_prompt;
   EvictionTarget decoding;
   int followup_chunk_tokens = 0;  // a prompt that was not announced, or a later turn: read in chunks of this size
   EvictionTarget followup;        // what layers are evicted to before and between those chunks
+  int64_t token_bytes = 0;        // of K and V rows of one token, without metadata
   double rows_per_head = 0;       // kept on average after the prompt
   std::string line;               // for people
 };

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "session/observations.h"
 #include "session/reconstruct.h"
+#include "session/row_types.h"
 
 namespace kedge::session {
 
@@ -40,12 +41,21 @@ eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Po
                                           .reconstruction = options.histories.reconstruction};
 }
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Needs& recorded) {
-  return {.n_layers = hyper.n_layers,
-          .n_kv_heads = hyper.n_kv_heads,
-          .head_dim = hyper.head_dim,
-          .type = type,
-          .n_notes = note_columns(recorded).n_notes};
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
+                                   const eviction::Needs& recorded) {
+  const Result<RowTypes> types = parse_row_types(options.cache_type_k, options.cache_type_v);
+  if (!types)
+    return types.error();
+  if (options.f16_window < 0 || options.f16_window % kBlockRows != 0) {
+    return Error{ErrorCode::usage, "the f16 window is " + std::to_string(options.f16_window) +
+                                       " rows; it must be a multiple of " + std::to_string(kBlockRows) + ", or 0"};
+  }
+  return kv::StoreShape{.n_layers = hyper.n_layers,
+                        .n_kv_heads = hyper.n_kv_heads,
+                        .head_dim = hyper.head_dim,
+                        .type = *types,
+                        .f16_window = options.f16_window,
+                        .n_notes = note_columns(recorded).n_notes};
 }
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
@@ -57,12 +67,15 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
 Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy) {
   const model::HyperParams& hyper = engine.model->hyper();
   const eviction::Needs recorded = recorded_needs(options, policy);
-  const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type, recorded), options.budget, policy,
+  const Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
+  if (!shape)
+    return shape.error();
+  return make_plan(*shape, options.budget, policy,
                    {.prompt_tokens = options.expected_prompt,
                     .generated_tokens = options.expected_generated,
                     .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
                     .n_batch = options.n_batch,
+                    .n_ubatch = options.n_ubatch,
                     .hold_continuation = options.hold_continuation,
                     .order = options.order,
                     .overflow = options.overflow,
@@ -94,9 +107,6 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
 Timeline::~Timeline() = default;
 
 Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const SessionOptions& options) {
-  if (options.cache_type != "f16" && options.cache_type != "bf16") {
-    return Error{ErrorCode::usage, "cache type '" + options.cache_type + "' is not known; allowed: f16, bf16"};
-  }
   if (options.n_ubatch < 1 || options.n_batch < kBlockRows) {
     return Error{ErrorCode::usage,
                  "ubatch size must be at least 1 and batch size at least " + std::to_string(kBlockRows)};
@@ -111,15 +121,20 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   Result<eviction::Policy> fallback = eviction::parse_policy("streaming", {});
   if (!fallback)
     return fallback.error();
-  const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
   const eviction::Needs recorded = recorded_needs(options, *policy);
-  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, recorded), plan->budget_bytes);
+  const Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
+  if (!shape)
+    return shape.error();
+  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(*shape, plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
+  timeline->options_.n_ubatch = timeline->plan_.ubatch_tokens;
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
+  if (Status status = timeline->open_text(); !status)
+    return status.error();
   timeline->start_recording(recorded);
   return timeline;
 }
@@ -178,7 +193,9 @@ Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress&
   }
   if (Status status = acceptable(tokens); !status)
     return status;
+  text_->append(tokens);
   Status status = read_prompt(tokens, progress);
+  text_->truncate(n_tokens_);
   counters_.prefill_seconds += watch.seconds();
   return status;
 }
@@ -208,6 +225,10 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
     return Error{ErrorCode::context_too_long,
                  "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
                      format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
+  }
+  if (Status status = !fits || planned ? prompt_protection_fits(total, planned, !planned || step < total) : Status();
+      !status) {
+    return status;
   }
   if (!fits && !planned) {
     if (Status evicted = evict_all(between); !evicted)
@@ -329,7 +350,8 @@ Status Timeline::run_graph(const LayerGraph& of) {
   graph.set(x, std::span<const float>(of.hidden));
   graph.set(where, of.positions);
   of.port->prepare(of.positions, hyper.n_layers);
-  graph.run();
+  if (Status status = run_appending(graph, of.layer, of.layer + 1, static_cast<int>(n)); !status)
+    return status;
   const std::span<const float> out = graph.read(y);
   std::ranges::copy(out, of.hidden.end() - static_cast<std::ptrdiff_t>(out.size()));
   return {};
@@ -360,6 +382,7 @@ Status Timeline::score(std::span<const Token> tokens, const Session::EachLogits&
   const Chunk chunk{.tokens = tokens, .all_logits = true};
   if (Status status = run_chunk(chunk, [](double) { return true; }); !status)
     return status;
+  text_->append(tokens);
   const auto n = static_cast<int64_t>(tokens.size());
   const auto n_vocab = static_cast<size_t>(engine_.model->hyper().n_vocab);
   std::vector<float> rows;
@@ -402,11 +425,13 @@ Status Timeline::decode(Token token) {
   graph.set(decode_graph_->ids, std::span<const int32_t>(&token, 1));
   graph.set(decode_graph_->positions, std::span<const int32_t>(&position, 1));
   decode_attention_.prepare(std::span<const int32_t>(&position, 1), engine_.model->hyper().n_layers);
-  graph.run();
+  if (Status status = run_appending(graph, 0, engine_.model->hyper().n_layers, 1); !status)
+    return status;
   const std::span<const float> logits = graph.read(decode_graph_->logits);
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
   tokens_.push_back(token);
+  text_->append({&token, 1});
   if (n_tokens_ % kSumQueries == 0)
     add_pending_queries();
   trace(static_cast<double>(n_tokens_));
@@ -422,6 +447,15 @@ void Timeline::add_pending_queries() {
 }
 
 // ---- room ----
+
+// Runs a graph that appends n_rows rows to these layers: by way of the f16 tail, where rows are quantised.
+Status Timeline::run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows) {
+  if (Status opened = store_->open_tail(sequence_, layer_begin, layer_end, n_rows); !opened)
+    return opened;
+  graph.run();
+  store_->settle(sequence_, layer_begin, layer_end, *engine_.compute);
+  return {};
+}
 
 int64_t Timeline::blocks_needed(int64_t n_tokens) const {
   const model::HyperParams& hyper = engine_.model->hyper();
@@ -458,7 +492,9 @@ Stats Timeline::stats() const {
   out.kv_peak_bytes = held.peak_bytes;
   out.kv_budget_bytes = held.budget_bytes;
   const int64_t heads = static_cast<int64_t>(hyper.n_layers) * hyper.n_kv_heads;
-  out.kv_full_bytes = kv::bytes_for_rows(store_->shape(), n_tokens_, heads);
+  kv::StoreShape full = store_->shape();
+  full.type = RowType::f16;
+  out.kv_full_bytes = kv::bytes_for_rows(full, n_tokens_, heads);
   out.kv_rows = store_->n_rows_total(sequence_);
   out.evicted_rows = held.evicted_rows;
   out.keep = n_tokens_ == 0 ? 1.0 : static_cast<double>(out.kv_rows) / static_cast<double>(heads * n_tokens_);
@@ -466,6 +502,7 @@ Stats Timeline::stats() const {
   out.sequential = held.sequential;
   out.policy = policy_.text;
   out.plan = plan_.line;
+  add_protection(out);
   return out;
 }
 
@@ -476,6 +513,13 @@ void Timeline::trace(double tokens) {
   memory_trace_.push_back({.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows});
 }
 
-KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }
+KvMap Timeline::kv_map() const {
+  KvMap map{.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions};
+  if (text_->is_active()) {
+    for (const uint8_t by : pinned_now().by)
+      map.protected_by.push_back(static_cast<ProtectedBy>(by));
+  }
+  return map;
+}
 
 }  // namespace kedge::session

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "session/planner.h"
+#include "session/protection/protected_text.h"
 #include "tensor/compute.h"
 
 namespace kedge::session {
@@ -24,13 +25,14 @@ struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
-  const model::Tokenizer* tokenizer = nullptr;  // sessions that ask for no text need none
+  const model::Tokenizer* tokenizer = nullptr;  // sessions that need no token's text need none
 };
 
 // What a session records: for its own policy and for those of its forks.
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy);
-// With the note columns that `recorded` takes.
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Needs& recorded);
+// With the note columns that `recorded` takes. Error usage: cache types or window of the options.
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
+                                   const eviction::Needs& recorded);
 // Columns of notes beside a row's score; -1: not kept.
 struct NoteColumns {
   int attention_sum = -1;
@@ -112,12 +114,21 @@ class Timeline final : public attention::KvRows {
   Status run_probe(int layer, Probe& probe);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
+  Status run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows);
   int64_t blocks_needed(int64_t n_tokens) const;
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
+  // Protection by the text (protect.cpp).
+  Status open_text();
+  HeadRoom head_room(const EvictionTarget& target, int64_t n_tokens) const;
+  Status protection_fits(const EvictionTarget& target, int64_t n_tokens) const;
+  Status prompt_protection_fits(int64_t n_tokens, bool planned, bool chunked) const;
+  std::string enough_budget(int64_t n_rows) const;
+  const Pinned& pinned_now() const;
+  void add_protection(Stats& stats) const;
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -142,6 +153,8 @@ class Timeline final : public attention::KvRows {
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
+  std::unique_ptr<ProtectedText> text_;  // the tokens; while a prompt is read, all of its tokens
+  EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
   Watch watch_;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/thread_order.h"
 #include "tensor/compute_impl.h"
 #include "tensor/log.h"
 
@@ -32,6 +33,7 @@ std::vector<int> cpu_list(const cpu_set_t& set) {
 }
 
 void call_launch(ggml_tensor* /*dst*/, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   (*static_cast<Compute::Impl*>(user)->launch_fn)(ith, nth);
 }
 
@@ -101,7 +103,9 @@ ggml_cplan Compute::Impl::plan(ggml_cgraph* graph) {
 void Compute::Impl::compute(ggml_cgraph* graph, ggml_cplan& graph_plan) {
   const PinScope pin(pinned, caller_cpu);
   graph_plan.work_data = work.data();  // may have moved since the plan was made
+  publish_order();
   check(ggml_graph_compute(graph, &graph_plan) == GGML_STATUS_SUCCESS, "a graph could not be computed");
+  join_order();
 }
 
 GallocrPtr Compute::Impl::take_scratch() {

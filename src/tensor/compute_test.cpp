@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "base/thread_order.h"
 #include "tensor/test_gguf.h"
 
 namespace kedge::tensor {
@@ -271,6 +272,7 @@ struct Calls {
 };
 
 void add_inputs(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   auto& calls = *static_cast<Calls*>(user);
   calls.n++;
   calls.n_threads = nth;

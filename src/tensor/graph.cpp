@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/thread_order.h"
 #include "tensor/compute.h"
 #include "tensor/compute_impl.h"
 #include "tensor/round_rows.h"
@@ -16,6 +17,7 @@ constexpr int64_t kMaxDequantisedBytes = int64_t{256} << 20;
 
 // dst f32 [out, in] <- src quantised [out, in]. ggml's own cast goes block by block: several times slower.
 void dequantise_f32(ggml_tensor* dst, int ith, int nth, void* /*user*/) {
+  const BetweenBarriers order;
   const ggml_tensor* src = dst->src[0];
   const ggml_to_float_t to_float = ggml_get_type_traits(src->type)->to_float;
   const Share rows = share_of(src->ne[1], ith, nth);
@@ -27,6 +29,7 @@ void dequantise_f32(ggml_tensor* dst, int ith, int nth, void* /*user*/) {
 
 // dst bf16 [out, in] <- src quantised [out, in]
 void dequantise_bf16(ggml_tensor* dst, int ith, int nth, void* /*user*/) {
+  const BetweenBarriers order;
   const ggml_tensor* src = dst->src[0];
   const ggml_to_float_t to_float = ggml_get_type_traits(src->type)->to_float;
   const Share rows = share_of(src->ne[1], ith, nth);

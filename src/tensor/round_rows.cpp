@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/executor.h"
+#include "base/thread_order.h"
 
 namespace kedge::tensor {
 namespace {
@@ -63,6 +64,7 @@ void round_row(int type, const float* x, float* out, int64_t n) {
 }
 
 void round_rows_node(ggml_tensor* dst, int ith, int nth, void* user) {
+  const BetweenBarriers order;
   const ggml_tensor* src = dst->src[0];
   const Share rows = share_of(src->ne[1], ith, nth);
   for (long r = rows.begin; r < rows.end; ++r) {
