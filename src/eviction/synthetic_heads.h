@@ -37,8 +37,6 @@ struct SyntheticHead {
     w_o.resize(static_cast<size_t>(spec.group) * spec.head_dim * spec.n_embd);
     for (float& value : w_o)
       value = normal();
-    for (int i = 0; i < spec.n_rows; ++i)
-      attention_sum.push_back(std::abs(normal()));
   }
   SyntheticHead(const SyntheticHead&) = delete;
   SyntheticHead& operator=(const SyntheticHead&) = delete;
@@ -59,7 +57,6 @@ struct SyntheticHead {
     in.kernels = &best_attention_kernels();
     in.w_o = w_o.data();
     in.n_embd = spec_.n_embd;
-    in.attention_sum = attention_sum;
     return in;
   }
 
@@ -74,7 +71,6 @@ struct SyntheticHead {
   std::vector<float> q, y;             // f32 [n_window][group][head_dim]
   std::vector<int32_t> query_positions;
   std::vector<float> w_o;            // f32 [group][head_dim][n_embd]
-  std::vector<float> attention_sum;  // f32 [n_rows], made up
   std::vector<double> weights;       // [n_window][group][n_rows]
   int32_t n_tokens = 0;
 
