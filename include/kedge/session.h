@@ -47,7 +47,8 @@ struct SessionOptions {
   // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
   // many).
   int n_observed = 0;
-  Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows held
+  Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows
+                        // held
   bool trace_memory = false;  // record memory_trace()
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;

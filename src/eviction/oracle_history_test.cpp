@@ -158,6 +158,44 @@ std::vector<double> triattention(const PlainHead& head, const OptionValues& opti
 }
 const AddOracle kTriAttention("triattention", triattention);
 
+// ---- fastgen, duo ------------------------------------------------------------------------------------------------
+std::vector<double> fastgen(const PlainHead& head, const OptionValues& options) {
+  const int n = head.n_rows;
+  const auto& sum = head.in->attention_sum;
+  std::vector<double> score;
+  for (int i = 0; i < n; ++i) {
+    int rank = 0;  // rows with more attention
+    for (int j = 0; j < n; ++j)
+      rank += sum[j] > sum[i] || (sum[j] == sum[i] && j < i) ? 1 : 0;
+    const int kind = head.in->token_kinds[head.position[i]];
+    const bool is_frequent = rank < std::floor(options.numbers.at("frequent") * n + 0.5);
+    const bool is_local = n - i <= std::floor(options.numbers.at("local") * n + 0.5);
+    const bool is_named = (kind & (kSpecialToken | kPunctuationToken)) != 0;
+    const double by_attention = double(n - 1 - rank) / n;
+    if (is_named)
+      score.push_back(((kind & kSpecialToken) != 0 ? 4 : 3) + by_attention);
+    else if (is_frequent)
+      score.push_back(2 + by_attention);
+    else
+      score.push_back(is_local ? 1 + double(head.position[i]) / head.n_tokens : by_attention);
+  }
+  return score;
+}
+const AddOracle kFastGen("fastgen", fastgen);
+
+// Without a file of roles: all are retrieval heads.
+std::vector<double> duo(const PlainHead& head, const OptionValues&) {
+  std::vector<double> score(head.n_rows, 0.0);
+  for (int i = 0; i < head.n_rows; ++i) {
+    for (int t = 0; t < head.n_window; ++t) {
+      for (int g = 0; g < head.group; ++g)
+        score[i] += head.weight(t, g, i) / (head.n_window * head.group);
+    }
+  }
+  return score;
+}
+const AddOracle kDuo("duo", duo);
+
 // ---- vase --------------------------------------------------------------------------------------------------------
 uint64_t splitmix(uint64_t state) {
   state += 0x9E3779B97F4A7C15U;

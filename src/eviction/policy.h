@@ -82,8 +82,8 @@ struct Rotation {
 // Sums over the queries of one kv head's group before rotation, since the sequence began, but for the sinks' queries.
 struct QueryMoments {
   int64_t n_queries = 0;
-  std::vector<double> sum;    // f64 [group][head_dim]
-  std::vector<double> outer;  // f64 [group][head_dim][head_dim], sum of q q^T
+  std::vector<double> sum;     // f64 [group][head_dim]
+  std::vector<double> outer;   // f64 [group][head_dim][head_dim], sum of q q^T
   std::vector<double> length;  // f64 [group][n_pairs], sum of the lengths of q's pairs (Rotation)
 };
 

@@ -49,8 +49,8 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
   return {};
 }
 
-// Rows and what was recorded about them. Where the child would have repeated the prompt, room is taken for that as well,
-// so that its peak is that of a session of its own.
+// Rows and what was recorded about them. Where the child would have repeated the prompt, room is taken for that as
+// well, so that its peak is that of a session of its own.
 Status Timeline::copy_layer(const Timeline& parent, int layer) {
   for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head)
     store_->copy_rows(sequence_, layer, head, parent.view(layer, head));

@@ -168,8 +168,8 @@ void Observations::add_pending(int layer, const attention::Taps& taps, int64_t n
   if (!wants_queries() || n_pending <= 0)
     return;
   const model::HyperParams& hyper = engine_.model->hyper();
-  const attention::ObservedWindow window =
-      taps.gather({.layer = layer, .first_head = 0, .group = hyper.n_heads, .n_tokens = static_cast<int32_t>(n_tokens)});
+  const attention::ObservedWindow window = taps.gather(
+      {.layer = layer, .first_head = 0, .group = hyper.n_heads, .n_tokens = static_cast<int32_t>(n_tokens)});
   check(static_cast<int64_t>(window.positions.size()) >= n_pending, "the ring holds what was not added yet");
   const size_t skip = window.positions.size() - static_cast<size_t>(n_pending);
   const size_t width = static_cast<size_t>(hyper.n_heads) * static_cast<size_t>(hyper.head_dim);
@@ -326,8 +326,8 @@ void Observations::copy_layer(const Observations& parent, int layer, bool tested
   }
 }
 
-void Observations::attach(int layer, const eviction::Needs& needs, std::span<const Token> tokens,
-                          LayerHistory& history, eviction::LayerInput& in) {
+void Observations::attach(int layer, const eviction::Needs& needs, std::span<const Token> tokens, LayerHistory& history,
+                          eviction::LayerInput& in) {
   const model::HyperParams& hyper = engine_.model->hyper();
   if (needs.output_weights && output_weights_layer_ != layer) {
     output_weights_ = engine_.model->output_projection(layer);

@@ -89,10 +89,10 @@ class Observations {
   NoteColumns columns_;
   kv::Store& store_;
   kv::SequenceId sequence_;
-  std::vector<int64_t> n_added_;  // [layer]: queries below this position were added
+  std::vector<int64_t> n_added_;                 // [layer]: queries below this position were added
   std::vector<eviction::QueryMoments> moments_;  // [layer][kv head]
   eviction::Rotation rotation_;
-  std::vector<uint8_t> token_kinds_;  // by position
+  std::vector<uint8_t> token_kinds_;   // by position
   std::vector<float> output_weights_;  // f32 [n_heads * head_dim][n_embd] of one layer
   int output_weights_layer_ = -1;
 };

@@ -59,9 +59,7 @@ struct Planner {
     return sinks + recent + 1;
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
-  int64_t least_total() const {
-    return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows);
-  }
+  int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows); }
 
   int32_t growth(double rows_per_head) const {
     int64_t g = interval();

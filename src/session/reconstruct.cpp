@@ -15,9 +15,10 @@ constexpr int64_t kLeadTokens = 8;  // of the piece before, which say where a la
 ProbeText probe_text(const model::Tokenizer* tokenizer) {
   if (tokenizer == nullptr)
     return {};
-  return {.first = tokenizer->tokenize("\n\nRepeat the previous context exactly.", false, false),
-          .later = tokenizer->tokenize("\n\nRepeat the part of the previous context exactly, starting with", false, false),
-          .suffix = tokenizer->tokenize("\n", false, false)};
+  return {
+      .first = tokenizer->tokenize("\n\nRepeat the previous context exactly.", false, false),
+      .later = tokenizer->tokenize("\n\nRepeat the part of the previous context exactly, starting with", false, false),
+      .suffix = tokenizer->tokenize("\n", false, false)};
 }
 
 int64_t ProbeText::extra() const {

@@ -97,12 +97,13 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .rows = this,
                          .taps = &taps_,
                          .n_threads = engine.compute->n_threads()}),
-      prompt_attention_({.shape = attention_shape(engine.model->hyper()),
-                         .kernels = engine.kernels,
-                         .rows = this,
-                         .taps = &taps_,
-                         .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
-                         .n_threads = engine.compute->n_threads()}) {}
+      prompt_attention_(
+          {.shape = attention_shape(engine.model->hyper()),
+           .kernels = engine.kernels,
+           .rows = this,
+           .taps = &taps_,
+           .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
+           .n_threads = engine.compute->n_threads()}) {}
 
 Timeline::~Timeline() = default;
 
@@ -219,7 +220,9 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
   const auto total = static_cast<int64_t>(tokens.size());
   const bool fits = blocks_needed(total) <= store_->stats().free_blocks;
   const bool planned = n_tokens_ == 0 && plan_.evicts && total == options_.expected_prompt;
-  int64_t step = fits ? (options_.histories.reconstruction ? total : options_.n_batch) : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
+  int64_t step = fits      ? (options_.histories.reconstruction ? total : options_.n_batch)
+                 : planned ? plan_.chunk_tokens
+                           : plan_.followup_chunk_tokens;
   EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
   if (!fits && !policy_.evicts) {
     return Error{ErrorCode::context_too_long,

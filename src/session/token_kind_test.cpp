@@ -6,7 +6,8 @@ namespace kedge::session {
 namespace {
 
 TEST(TokenKind, MarksWithOrWithoutSpaceArePunctuation) {
-  for (const char* text : {".", ",", " (", "\n---\n", "!?", "\xE2\x80\x94", " \xE2\x80\x9C", "\xE3\x80\x82", "\xC2\xBF"})
+  for (const char* text :
+       {".", ",", " (", "\n---\n", "!?", "\xE2\x80\x94", " \xE2\x80\x9C", "\xE3\x80\x82", "\xC2\xBF"})
     EXPECT_TRUE(is_punctuation(text)) << text;
 }
 

@@ -1,6 +1,7 @@
 // TriAttention (arXiv 2604.04921): before rotation queries lie around a centre, so that the attention to a key is a
 // trigonometric series of the distance. Per query head, with k the key before rotation and p its position, f the pairs
-// of dimensions as complex numbers, m_f the queries' mean, r_f the mean of their lengths |q_f|, T the sequence's length:
+// of dimensions as complex numbers, m_f the queries' mean, r_f the mean of their lengths |q_f|, T the sequence's
+// length:
 //   s[i] = mean over offsets D = 1, 2, 4, ... of  sum over f of  |m_f| |k_f| cos(w_f (T + D - p) + arg m_f - arg k_f)
 //          + sum over f of  (r_f - |m_f|) |k_f|
 //   score[i] = max over the group of  (s[i] - mean of s) / deviation of s

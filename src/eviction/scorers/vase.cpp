@@ -37,8 +37,8 @@ class Vase final : public WindowScorer {
   void finish(const HeadInput& in, std::span<float> sum) const override {
     for (size_t i = 0; i < sum.size(); ++i) {
       const float attention = sum[i] / static_cast<float>(in.n_window * in.group);
-      const auto what = static_cast<uint64_t>(in.n_tokens) << 32 |
-                        static_cast<uint32_t>(in.rows.position(static_cast<int32_t>(i)));
+      const auto what =
+          static_cast<uint64_t>(in.n_tokens) << 32 | static_cast<uint32_t>(in.rows.position(static_cast<int32_t>(i)));
       const float uniform = std::clamp(draw(in, what), 0x1p-25F, 1 - 0x1p-24F);
       sum[i] = std::log(std::max(attention, kLeastAttention)) - (is_random_ ? std::log(-std::log(uniform)) : 0.0F);
     }
@@ -84,8 +84,7 @@ Method scorer_vase() {
           .default_sinks = "4",
           .default_recent = "12.5%",
           .cost = "window * n * head_dim",
-          .example = {"window=1,reserve=2,draw=off",
-                      {-1.1755F, -2.1748F, -2.1748F, 1004, -1.1755F, 1003}},
+          .example = {"window=1,reserve=2,draw=off", {-1.1755F, -2.1748F, -2.1748F, 1004, -1.1755F, 1003}},
           .make_scorer = make};
 }
 
