@@ -188,6 +188,8 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   decision.score.resize(n_heads);
   decision.keep.resize(n_heads);
   score_heads(scorer, heads, executor, decision.score);
+  if (scorer.has_one_list())
+    average_over_heads(heads, decision.score);
 
   LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
   for (size_t h = 0; h < n_heads; ++h) {

@@ -137,6 +137,9 @@ class Scorer {
   virtual void score(const HeadInput& in, std::span<float> score) const = 0;
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
+  // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
+  // hold its position (average_over_heads()).
+  virtual bool has_one_list() const { return false; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
   // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over

@@ -25,6 +25,7 @@ struct SyntheticSpec {
   RowType type = RowType::f16;
   uint32_t seed = 1;
   int head = 0;
+  int n_embd = 24;  // of w_o; not a multiple of a vector's lanes
 };
 
 // Owns what a HeadInput points to. Not movable once made: hold it by pointer.
@@ -34,6 +35,9 @@ struct SyntheticHead {
     make_queries();
     make_outputs();
     make_histories();
+    w_o.resize(static_cast<size_t>(spec.group) * spec.head_dim * spec.n_embd);
+    for (float& value : w_o)
+      value = normal();
   }
   SyntheticHead(const SyntheticHead&) = delete;
   SyntheticHead& operator=(const SyntheticHead&) = delete;
@@ -52,6 +56,8 @@ struct SyntheticHead {
     in.n_tokens = n_tokens;
     in.seed = 7;
     in.kernels = &best_attention_kernels();
+    in.w_o = w_o.data();
+    in.n_embd = spec_.n_embd;
     in.attention_sum = attention_sum;
     in.reconstruction = reconstruction;
     in.moments = &moments;
@@ -77,6 +83,7 @@ struct SyntheticHead {
   Rotation rotation;
   std::vector<int32_t> tokens;  // [n_tokens]
   std::vector<uint8_t> token_kinds;
+  std::vector<float> w_o;  // f32 [group][head_dim][n_embd]
   int32_t n_tokens = 0;
 
  private:

@@ -71,6 +71,8 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
   observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  if (watch_)
+    watch_(in);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {

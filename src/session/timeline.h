@@ -65,6 +65,10 @@ class Timeline final : public attention::KvRows {
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
   const Observations& observations() const { return *observations_; }
 
+  // Called before each eviction of a layer with what the policy's scorer sees of it. Forks are not watched.
+  using Watch = std::function<void(const eviction::LayerInput&)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
+
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
   KvHeadView view(int layer, int head) const override;
@@ -153,6 +157,7 @@ class Timeline final : public attention::KvRows {
   EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
+  Watch watch_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
 };
 
