@@ -2,6 +2,7 @@
 // Compare lines of one run only; --benchmark_repetitions=5 and the smallest time, on a quiet machine.
 //   decode/TARGET/TYPE/mb:M/shuffled:S/dim:D/group:G/threads:T   ns per row of one kv head, GB/s, share of the reading
 //                                                                of M MiB that the start measured
+//   depth16k/...                                                 the same over a whole cache of 30 layers x 3 kv heads
 //   tile, weights, anchors     GFLOP/s over the products that the mask leaves, share of the multiply-adds of TARGET
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -44,7 +45,7 @@ class Arena {
 };
 
 struct CacheShape {
-  RowType type = RowType::f16;
+  RowTypes type = RowType::f16;
   int head_dim = 64;
   int n_heads = 1;
   int n_rows = 0;  // per head
@@ -58,7 +59,7 @@ class Cache {
   explicit Cache(const CacheShape& shape)
       : shape_(shape),
         blocks_per_head_((shape.n_rows + kBlockRows - 1) / kBlockRows),
-        arena_(static_cast<size_t>(blocks_per_head_) * shape.n_heads * kBlockRows * shape.head_dim * 4),
+        arena_(static_cast<size_t>(blocks_per_head_) * shape.n_heads * block_layout(shape.head_dim, shape.type).bytes),
         ids_(static_cast<size_t>(blocks_per_head_) * shape.n_heads),
         positions_(ids_.size() * kBlockRows) {
     std::iota(ids_.begin(), ids_.end(), 0U);
@@ -86,7 +87,7 @@ class Cache {
  private:
   void fill(std::mt19937& random) {
     std::normal_distribution<float> normal;
-    const size_t block_bytes = static_cast<size_t>(kBlockRows) * shape_.head_dim * 4;
+    const size_t block_bytes = block_layout(shape_.head_dim, shape_.type).bytes;
     std::vector<std::byte> pattern(16 * block_bytes);
     std::vector<float> k(static_cast<size_t>(shape_.head_dim));
     for (size_t block = 0; block < 16; ++block) {
@@ -166,7 +167,7 @@ void decode(benchmark::State& state, const Case& c) {
     benchmark::DoNotOptimize(partial.data());
   }
   const double rows = static_cast<double>(n_mine) * kSegmentRows;
-  set_gb(state, rows * c.cache.head_dim * 4, c.wall_bytes);
+  set_gb(state, rows * static_cast<double>(row_bytes(c.cache.head_dim, c.cache.type)), c.wall_bytes);
   state.counters["ns/row"] = rate_of(rows / 1e9, benchmark::Counter::kInvert);
 }
 
@@ -234,11 +235,18 @@ void anchors(benchmark::State& state, const Case& c) {
   set_gflops(state, 2.0 * c.cache.head_dim * n * c.cache.n_rows, *c.kernels);
 }
 
+const char* name_of(RowType type) {
+  const char* const names[] = {"f16", "bf16", "q8", "q4"};
+  return names[static_cast<int>(type)];
+}
+std::string name_of(RowTypes type) {
+  return type.k == type.v ? name_of(type.k) : std::string(name_of(type.k)) + "+" + name_of(type.v);
+}
+
 void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuffled, int head_dim, int group) {
   const int n_heads = std::max(1, mb / 4);
-  const int n_rows = mb * (1 << 20) / n_heads / (head_dim * 4) / kSegmentRows * kSegmentRows;
-  const std::string name = std::string("decode/") + kernels->name + (type == RowType::f16 ? "/f16" : "/bf16") +
-                           "/mb:" + std::to_string(mb) + "/shuffled:" + (shuffled ? "1" : "0") +
+  const int n_rows = mb * (1 << 20) / n_heads / static_cast<int>(row_bytes(head_dim, type)) / kSegmentRows * kSegmentRows;
+  const std::string name = std::string("decode/") + kernels->name + "/" + name_of(type) + "/mb:" + std::to_string(mb) + "/shuffled:" + (shuffled ? "1" : "0") +
                            "/dim:" + std::to_string(head_dim) + "/group:" + std::to_string(group);
   const Case c = {
       .kernels = kernels,
@@ -248,9 +256,18 @@ void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuf
   benchmark::RegisterBenchmark(name.c_str(), decode, c)->ThreadRange(1, 2)->UseRealTime();
 }
 
+// The whole cache of a 30-layer model with three kv heads at a depth of 16,384: what a decoded token reads.
+void add_depth(const AttentionKernels* kernels, RowTypes type) {
+  const int n_rows = 16384;
+  const CacheShape cache = {.type = type, .head_dim = 64, .n_heads = 90, .n_rows = n_rows};
+  const std::string name = std::string("depth16k/") + kernels->name + "/" + name_of(type) + "/dim:64/group:3";
+  const size_t bytes = row_bytes(cache.head_dim, type) * static_cast<size_t>(cache.n_heads) * n_rows;
+  const Case c = {.kernels = kernels, .cache = cache, .group = 3, .wall_bytes = bytes >> 20 << 20};
+  benchmark::RegisterBenchmark(name.c_str(), decode, c)->ThreadRange(1, 2)->UseRealTime();
+}
+
 void add_products(const AttentionKernels* kernels, RowType type, int n_rows, int head_dim) {
-  const std::string name = std::string("/") + kernels->name + (type == RowType::f16 ? "/f16" : "/bf16") +
-                           "/rows:" + std::to_string(n_rows) + "/dim:" + std::to_string(head_dim) + "/group:3";
+  const std::string name = std::string("/") + kernels->name + "/" + name_of(type) + "/rows:" + std::to_string(n_rows) + "/dim:" + std::to_string(head_dim) + "/group:3";
   const Case c = {.kernels = kernels, .cache = {.type = type, .head_dim = head_dim, .n_rows = n_rows}, .group = 3};
   benchmark::RegisterBenchmark(("tile" + name).c_str(), tile, c)->ThreadRange(1, 2)->UseRealTime();
   benchmark::RegisterBenchmark(("weights" + name).c_str(), weights, c)->UseRealTime();
@@ -272,10 +289,18 @@ void print_walls() {
 }
 
 void add_all() {
-  for (const char* name : {"avx2", "avx512", "avx512bf16"}) {
+  for (const char* name : {"avx2", "avx512", "avx512vnni", "avx512bf16"}) {
     const AttentionKernels* kernels = attention_kernels(name);
     if (kernels == nullptr)
       continue;
+    for (const RowTypes type : {RowTypes(RowType::f16), RowTypes(RowType::q8), RowTypes(RowType::q8, RowType::q4),
+                                RowTypes(RowType::q4)}) {
+      add_depth(kernels, type);
+    }
+    for (const RowType type : {RowType::q8, RowType::q4}) {
+      add_decode(kernels, type, 1, false, 64, 3);
+      add_products(kernels, type, 4096, 64);
+    }
     for (const RowType type : {RowType::f16, RowType::bf16}) {
       add_decode(kernels, type, 1, false, 64, 3);
       add_decode(kernels, type, 64, false, 64, 3);

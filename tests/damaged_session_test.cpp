@@ -184,9 +184,9 @@ TEST_F(Damaged, MistakesNameThePartWhatWasFoundAndWhatIsAllowed) {
       EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
   };
   expect_words(with([](Parts& p) { p.header["n_tokens"] = -3; }), {"'n_tokens'", "-3", "0..2147483647"});
-  expect_words(with([](Parts& p) { p.header["options"]["cache_type"] = "q9"; }), {"q9", "f16", "bf16"});
-  expect_words(with([](Parts& p) { p.header["options"]["cache_type"] = "bf16"; }),
-               {"row type", "found f16, allowed bf16"});
+  expect_words(with([](Parts& p) { p.header["options"]["cache_type_k"] = "q9"; }), {"q9", "f16", "bf16"});
+  expect_words(with([](Parts& p) { p.header["options"]["cache_type_k"] = "bf16"; }),
+               {"row type", "found f16, allowed bf16 K with f16 V"});
   expect_words(with([](Parts& p) { p.header["options"]["policy"] = "andpor"; }), {"andpor", "andpro"});
   expect_words(with([](Parts& p) { p.header["policy"] = "snapkv"; }), {"'policy'", "snapkv", "andpro"});
   expect_words(with([](Parts& p) { p.header["options"]["budget"]["value"] = 9000; }), {"budget"});
@@ -196,19 +196,19 @@ TEST_F(Damaged, MistakesNameThePartWhatWasFoundAndWhatIsAllowed) {
   expect_words(with([](Parts& p) { p.header["n_observed"] = 5; }), {"observed", "found", "allowed"});
   expect_words(with([](Parts& p) { put(p.sections[0], 8, int32_t{100000}); }), {"'tokens'", "100000", "319"});
   expect_words(with([](Parts& p) { p.sections[1].resize(8); }), {"'logits'", "found 8", "1280"});
-  // The first head: its type, number of notes, n_rows, positions.
-  const size_t head = 2 * 8 + 8;
-  expect_words(with([&](Parts& p) { put(p.sections[5], head + 4, int32_t{119}); }),
+  // The first head: its types, number of notes, rows of body and tail, positions.
+  const size_t head = 2 * 8 + 12;
+  expect_words(with([&](Parts& p) { put(p.sections[6], head + 4, int32_t{119}); }),
                {"'rows'", "layer 0 head 0", "position of row 1", "allowed 120..119"});
-  expect_words(with([&](Parts& p) { put(p.sections[5], head + 4, int32_t{120}); }), {"position of row 0", "found 120"});
-  expect_words(with([&](Parts& p) { put(p.sections[5], head, uint32_t{1U << 30}); }), {"n_rows", "1073741824"});
-  expect_words(with([&](Parts& p) { put(p.sections[5], 0, uint64_t{1} << 60); }), {"head 0", "1152921504606846976"});
+  expect_words(with([&](Parts& p) { put(p.sections[6], head + 4, int32_t{120}); }), {"position of row 0", "found 120"});
+  expect_words(with([&](Parts& p) { put(p.sections[6], head - 4, uint32_t{1U << 30}); }), {"n_rows", "1073741824"});
+  expect_words(with([&](Parts& p) { put(p.sections[6], 0, uint64_t{1} << 60); }), {"head 0", "1152921504606846976"});
   expect_words(with([](Parts& p) { put(p.sections[3], 0, NAN); }), {"observed", "finite"});
   expect_words(with([](Parts& p) {
                  p.sections.pop_back();
-                 p.header["sections"].erase(6);
+                 p.header["sections"].erase(7);
                }),
-               {"sections", "found 6", "7"});
+               {"sections", "found 7", "8"});
 
   std::string version = bytes_;
   put(version, 8, 2U);

@@ -25,6 +25,7 @@ class TinyFork : public testing::Test {
     options.n_batch = n_batch;
     for (const std::string& policy : evicting_scorers())
       options.n_observed = std::max(options.n_observed, *observed_rows(policy));
+    options.histories = {.attention_sum = true, .query_moments = true, .reconstruction = true};
     auto session = open_session(*model_, options);
     must(session->prefill(prompt));
     return session;
@@ -135,7 +136,7 @@ TEST_F(TinyFork, RefusesWhatItCannotDoExactly) {
   chunked.order = PrefillOrder::chunked;
   EXPECT_NE(why(*parent, chunked).find("in chunks"), std::string::npos);
   SessionOptions other_type = options;
-  other_type.cache_type = "bf16";
+  other_type.cache_type_v = "bf16";
   EXPECT_NE(why(*parent, other_type).find("cache type bf16, here f16"), std::string::npos);
   SessionOptions short_context = options;
   short_context.n_ctx = 100;

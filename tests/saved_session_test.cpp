@@ -35,6 +35,8 @@ std::vector<Case> cases() {
   for (const char* policy : {"andpro/every:n=16", "andpro/uniform/every:n=7", "snapkv/every:n=100"})
     out.push_back({policy, "250KiB", PrefillOrder::chunked});
   out.push_back({"andpro/every:n=32", "25%", PrefillOrder::layer_major, "bf16"});
+  for (const char* type : {"q8_0", "q4_0"})
+    out.push_back({"andpro", "250KiB", PrefillOrder::chunked, type});
   out.push_back({"none", "", PrefillOrder::automatic});
   return out;
 }
@@ -52,7 +54,7 @@ class TinySaved : public testing::Test {
   static SessionOptions options_of(const Case& c, int64_t branch = 0) {
     SessionOptions options = session_options({.budget = c.budget, .policy = c.policy, .prompt = 400, .generated = 200});
     options.order = c.order;
-    options.cache_type = c.type;
+    options.cache_type_k = options.cache_type_v = c.type;
     options.branch_tokens = branch;
     options.seed = 11;
     return options;
@@ -302,7 +304,7 @@ TEST_F(TinySaved, AFileSaysWhatItHolds) {
   EXPECT_EQ(info->stats.evicted_rows, session->stats().evicted_rows);
   EXPECT_EQ(info->app_data_bytes, 3);
   EXPECT_EQ(info->model_sha256.size(), 64U);
-  EXPECT_EQ(info->sections.size(), 7U);
+  EXPECT_EQ(info->sections.size(), 8U);
 }
 
 }  // namespace

@@ -378,7 +378,7 @@ TEST_F(TinySession, Bf16RowsStayCloseToF16) {
   const std::vector<Token> prompt = random_tokens(200, 14);
   SessionOptions options = session_options({.policy = "none", .prompt = 200});
   const auto f16 = open_session(*model_, options);
-  options.cache_type = "bf16";
+  options.cache_type_k = options.cache_type_v = "bf16";
   const auto bf16 = open_session(*model_, options);
   must(f16->prefill(prompt));
   must(bf16->prefill(prompt));

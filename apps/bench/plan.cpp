@@ -22,7 +22,7 @@ std::vector<T> take(Result<std::vector<T>> list, Status& status) {
 }
 
 std::vector<Setup> make_setups(const cli::Settings& settings, Status& status) {
-  const std::vector<std::string> types = {"f16", "bf16"};
+  const std::vector<std::string> types = {"f16", "bf16", "q8_0", "q4_0", "q8", "q4"};
   const auto threads = take(parse_ints(settings.bench_threads, {.flag = "--threads", .least = 0, .most = 512}), status);
   const auto batches =
       take(parse_ints(settings.bench_batches, {.flag = "--batch-size", .least = 16, .most = kMostTokens}), status);
@@ -30,16 +30,20 @@ std::vector<Setup> make_setups(const cli::Settings& settings, Status& status) {
       take(parse_ints(settings.bench_ubatches, {.flag = "--ubatch-size", .least = 1, .most = kMostTokens}), status);
   const auto k_types = take(parse_words(settings.bench_cache_k, "--cache-type-k", types), status);
   const auto v_types = take(parse_words(settings.bench_cache_v, "--cache-type-v", types), status);
-  if (status && k_types != v_types) {
-    status = usage("--cache-type-k is " + settings.bench_cache_k + " and --cache-type-v is " + settings.bench_cache_v +
-                   ": both must be the same types today");
-  }
   std::vector<Setup> out;
   for (const int n_threads : threads) {
     for (const int n_batch : batches) {
       for (const int n_ubatch : ubatches) {
-        for (const std::string& type : k_types)
-          out.push_back({.n_threads = n_threads, .n_batch = n_batch, .n_ubatch = n_ubatch, .cache_type = type});
+        for (const std::string& k : k_types) {
+          for (const std::string& v : v_types) {
+            out.push_back({.n_threads = n_threads,
+                           .n_batch = n_batch,
+                           .n_ubatch = n_ubatch,
+                           .cache_type_k = k,
+                           .cache_type_v = v,
+                           .f16_window = settings.kv_f16_window});
+          }
+        }
       }
     }
   }

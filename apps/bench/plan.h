@@ -17,7 +17,9 @@ struct Setup {
   int n_threads = 0;  // 0: one per CPU
   int n_batch = 2048;
   int n_ubatch = 512;
-  std::string cache_type = "f16";
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
+  int f16_window = 32;
   bool operator==(const Setup&) const = default;
 };
 

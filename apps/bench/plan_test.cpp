@@ -52,11 +52,11 @@ TEST(Plan, TestsAreTheCrossProductOfKindsAndDepths) {
 }
 
 TEST(Plan, SetupsAreTheCrossProductOfThreadsAndBatches) {
-  const Result<Plan> plan = plan_of({"-n", "0", "-t", "1,2", "-ub", "128,256", "-ctk", "bf16", "-ctv", "bf16"});
+  const Result<Plan> plan = plan_of({"-n", "0", "-t", "1,2", "-ub", "128", "-ctk", "f16,q8_0", "-ctv", "q4_0"});
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->groups.size(), 4U);
-  EXPECT_EQ(plan->groups[0].setup, (bench::Setup{.n_threads = 1, .n_ubatch = 128, .cache_type = "bf16"}));
-  EXPECT_EQ(plan->groups[3].setup, (bench::Setup{.n_threads = 2, .n_ubatch = 256, .cache_type = "bf16"}));
+  EXPECT_EQ(plan->groups[0].setup, (bench::Setup{.n_threads = 1, .n_ubatch = 128, .cache_type_k = "f16", .cache_type_v = "q4_0"}));
+  EXPECT_EQ(plan->groups[3].setup, (bench::Setup{.n_threads = 2, .n_ubatch = 128, .cache_type_k = "q8_0", .cache_type_v = "q4_0"}));
 }
 
 TEST(Plan, TheFullCacheIsOneVariant) {
@@ -74,7 +74,8 @@ TEST(Plan, MistakesAreUsageErrors) {
       {{"-t", "600"}, "--threads"},
       {{"-b", "8"}, "--batch-size"},
       {{"-ctk", "f32"}, "--cache-type-k"},
-      {{"-ctk", "bf16"}, "both must be the same"},
+      {{"-ctv", "q5_0"}, "--cache-type-v"},
+      {{"--kv-f16-window", "-16"}, "--kv-f16-window"},
       {{"-r", "0"}, "--repetitions"},
       {{"-o", "sql"}, "--output"},
       {{"--vs", "vllm"}, "--vs"},
@@ -93,13 +94,15 @@ TEST(Plan, MistakesAreUsageErrors) {
 TEST(Plan, WhatASessionIsAskedFor) {
   const Variant variant{.budget = *parse_budget("10%"), .policy = "snapkv", .sinks = "2", .recent = "16"};
   const SessionOptions options =
-      options_for({.n_batch = 256, .n_ubatch = 64, .cache_type = "bf16"}, {.n_gen = 30, .depth = 1000}, variant);
+      options_for({.n_batch = 256, .n_ubatch = 64, .cache_type_k = "bf16", .f16_window = 64}, {.n_gen = 30, .depth = 1000}, variant);
   EXPECT_EQ(options.expected_prompt, 1000);
   EXPECT_EQ(options.expected_generated, 30);
   EXPECT_EQ(options.n_ctx, 1030);
   EXPECT_EQ(options.n_batch, 256);
   EXPECT_EQ(options.n_ubatch, 64);
-  EXPECT_EQ(options.cache_type, "bf16");
+  EXPECT_EQ(options.cache_type_k, "bf16");
+  EXPECT_EQ(options.cache_type_v, "f16");
+  EXPECT_EQ(options.f16_window, 64);
   EXPECT_EQ(options.policy, "snapkv");
   EXPECT_EQ(options.sinks, "2");
   EXPECT_EQ(options.recent, "16");

@@ -62,8 +62,10 @@ void add_setup_columns(const Plan& plan, std::vector<Column>& columns) {
     columns.push_back({"n_batch", 7, false, [](const Row& r) { return std::to_string(r.setup.n_batch); }});
   if (differs(&Setup::n_ubatch))
     columns.push_back({"n_ubatch", 8, false, [](const Row& r) { return std::to_string(r.setup.n_ubatch); }});
-  if (differs(&Setup::cache_type))
-    columns.push_back({"type_kv", 7, false, [](const Row& r) { return r.setup.cache_type; }});
+  if (differs(&Setup::cache_type_k) || differs(&Setup::cache_type_v)) {
+    columns.push_back({"type_k", 6, false, [](const Row& r) { return r.setup.cache_type_k; }});
+    columns.push_back({"type_v", 6, false, [](const Row& r) { return r.setup.cache_type_v; }});
+  }
 }
 
 void add_llama_columns(std::vector<Column>& columns) {

@@ -67,7 +67,9 @@ SessionOptions options_for(const Setup& setup, const Test& test, const Variant& 
   options.n_ctx = static_cast<int>(test.n_tokens());
   options.n_batch = setup.n_batch;
   options.n_ubatch = setup.n_ubatch;
-  options.cache_type = setup.cache_type;
+  options.cache_type_k = setup.cache_type_k;
+  options.cache_type_v = setup.cache_type_v;
+  options.f16_window = setup.f16_window;
   options.expected_prompt = test.depth > 0 ? test.depth : test.n_prompt;
   options.expected_generated = test.n_tokens() - options.expected_prompt;
   return options;

@@ -236,10 +236,11 @@ Result<int> loop(Conversation& conversation, const Settings& settings) {
     if (terminated())
       return 143;
     if (!status.ok()) {
-      const bool undone = status.error().code == ErrorCode::cancelled && conversation.session().n_tokens() == before;
-      if (!undone)
+      const ErrorCode code = status.error().code;
+      const bool refused = code == ErrorCode::cancelled || code == ErrorCode::budget_impossible;
+      if (!refused || conversation.session().n_tokens() != before)
         return status.error();
-      note("the message was not read");
+      note("the message was not read" + (code == ErrorCode::cancelled ? "" : ": " + status.error().message));
     }
     note(kv_line(conversation.session().stats()));
   }
@@ -276,6 +277,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   options.expected_prompt = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
   options.expected_generated = -1;
   options.branch_tokens = settings.kv_branch.value_or(0);
+  if (Status status = pin_system(**model, settings, options); !status)
+    return status.error();
   const uint32_t seed = resolve_seed(settings);
   options.seed = seed;
   Result<std::unique_ptr<Session>> session = Session::create(**model, options);

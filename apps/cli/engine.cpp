@@ -3,16 +3,13 @@
 #include <cstdio>
 
 #include "kedge/policy.h"
+#include "protect.h"
 
 namespace kedge::cli {
 
 Result<SessionOptions> session_options(const Settings& settings) {
   const auto usage = [](std::string message) { return Error{.code = ErrorCode::usage, .message = std::move(message)}; };
   SessionOptions options;
-  if (settings.cache_type_k != settings.cache_type_v) {
-    return usage("--cache-type-k is " + settings.cache_type_k + " and --cache-type-v is " + settings.cache_type_v +
-                 ": both must be the same type today (f16 or bf16)");
-  }
   if (!settings.kv_budget.empty()) {
     Result<Budget> budget = parse_budget(settings.kv_budget);
     if (!budget)
@@ -32,10 +29,20 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.order = settings.prefill_order == "layer-major" ? PrefillOrder::layer_major
                   : settings.prefill_order == "chunked"   ? PrefillOrder::chunked
                                                           : PrefillOrder::automatic;
+  Result<Protection> protection = protection_of(settings);
+  if (!protection)
+    return protection.error();
+  options.protect = *std::move(protection);
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;
-  options.cache_type = settings.cache_type_k;
+  options.cache_type_k = settings.cache_type_k;
+  options.cache_type_v = settings.cache_type_v;
+  if (settings.kv_f16_window % 16 != 0) {
+    return usage("--kv-f16-window is " + std::to_string(settings.kv_f16_window) +
+                 "; it must be a multiple of 16, or 0");
+  }
+  options.f16_window = settings.kv_f16_window;
   return options;
 }
 
@@ -55,14 +62,19 @@ std::string effective_policy(const SessionOptions& options) {
   return options.budget.kind == Budget::Kind::unlimited ? "none" : "andpro";
 }
 
+std::string cache_types(const SessionOptions& options) {
+  return options.cache_type_k == options.cache_type_v ? options.cache_type_k
+                                                      : options.cache_type_k + " K, " + options.cache_type_v + " V";
+}
+
 Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy) {
   const ModelInfo& info = model.info();
   Result<BudgetMeaning> meaning = explain_budget(model, options);
   if (!meaning)
     return meaning.error();
   std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
-                     format_bytes(info.weight_bytes) + "), " + grouped(info.kv_bytes_per_token) +
-                     " KV bytes a token (" + options.cache_type + ")";
+                     format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) +
+                     " KV bytes a token (" + cache_types(options) + ")";
   if (options.budget.kind == Budget::Kind::unlimited) {
     line += "; no budget";
   } else {

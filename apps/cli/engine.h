@@ -20,6 +20,8 @@ std::string effective_policy(const SessionOptions& options);
 
 // The start line: model, weights, KV bytes a token, the budget as tokens at full precision, `policy`, the plan. Errors
 // of explain_budget.
+// "f16", or "q8_0 K, q4_0 V" where they differ.
+std::string cache_types(const SessionOptions& options);
 Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy);
 
 std::string grouped(int64_t number);                  // "23,040"

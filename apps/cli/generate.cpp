@@ -31,10 +31,11 @@ Result<Answer> generate(const Model& model, Session& session, const GenerateOpti
     const Status status = session.decode(token);
     if (status.ok())
       continue;
-    if (status.error().code != ErrorCode::context_too_long)
+    const bool too_much = status.error().code == ErrorCode::budget_impossible;  // protected rows: nothing is lost
+    if (status.error().code != ErrorCode::context_too_long && !(too_much && options.append_last))
       return status.error();
     warn("generation ends: " + status.error().message);
-    answer.finish_reason = "context";
+    answer.finish_reason = too_much ? "budget" : "context";
     break;
   }
   if (Status status = print(characters.flush()); !status)

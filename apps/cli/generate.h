@@ -14,7 +14,7 @@ namespace kedge::cli {
 struct Answer {
   std::string text;           // raw bytes of all pieces
   int64_t n_tokens = 0;       // without the token that ended the generation
-  std::string finish_reason;  // stop | length | context | interrupted
+  std::string finish_reason;  // stop | length | context | budget | interrupted
 };
 
 struct GenerateOptions {

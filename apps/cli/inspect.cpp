@@ -17,6 +17,7 @@ struct Request {
   int64_t predict = 0;
   std::string policy;
   BudgetMeaning meaning;
+  SessionOptions types;  // as asked
 };
 
 Result<Request> explain(const Model& model, const Settings& settings, SessionOptions options) {
@@ -34,6 +35,7 @@ Result<Request> explain(const Model& model, const Settings& settings, SessionOpt
   if (!meaning)
     return meaning.error();
   request.meaning = *std::move(meaning);
+  request.types = options;
   return request;
 }
 
@@ -62,6 +64,9 @@ std::string as_json(const ModelInfo& info, const Request& request) {
         {"policy", request.policy},
         {"kv_budget_bytes", request.meaning.budget_bytes},
         {"kv_full_bytes", request.meaning.full_bytes},
+        {"cache_type_k", request.types.cache_type_k},
+        {"cache_type_v", request.types.cache_type_v},
+        {"kv_bytes_per_token", request.meaning.token_bytes},
         {"rows_per_head", request.meaning.rows_per_head},
         {"plan", request.meaning.plan}}},
   };
@@ -88,7 +93,9 @@ std::string as_text(const ModelInfo& info, const Request& request) {
                                std::to_string(info.n_threads) + " threads");
   text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " +
           (request.predict < 0 ? "any number" : grouped(request.predict)) + " to generate\n";
-  text += row("full cache", format_bytes(request.meaning.full_bytes));
+  text += row("full cache", format_bytes(request.meaning.full_bytes) + " in f16");
+  text += row("rows held as", cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) +
+                                  " bytes per token");
   text += row("budget", format_bytes(request.meaning.budget_bytes));
   text += row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
   text += row("policy", request.policy);

@@ -21,7 +21,7 @@ std::string json_of(const SessionFileInfo& info, const std::string& path) {
       {"n_tokens", info.n_tokens},
       {"policy", info.policy},
       {"budget", info.options.budget.text},
-      {"cache_type", info.options.cache_type},
+      {"cache_type", cache_types(info.options)},
       {"branch_tokens", info.options.branch_tokens},
       {"kernels", info.kernels},
       {"kv_rows", stats.kv_rows},
@@ -53,7 +53,7 @@ std::string text_of(const SessionFileInfo& info, const std::string& path) {
   text += row("rows", grouped(stats.kv_rows) + " held, " + grouped(stats.evicted_rows) + " evicted, kept " +
                           format_percent(stats.keep));
   text += row("KV", format_bytes(stats.kv_live_bytes) + " live of " + format_bytes(stats.kv_budget_bytes) + " (" +
-                        info.options.cache_type + " rows)");
+                        cache_types(info.options) + " rows)");
   text += row("budget", info.options.budget.text);
   text += row("policy", info.policy);
   text += row("plan", stats.plan);

@@ -202,15 +202,26 @@ TEST(Config, MissingFileIsAnError) {
   EXPECT_NE(error_of({"--config", "/nonexistent/k.toml"}).find("/nonexistent/k.toml"), std::string::npos);
 }
 
-TEST(SessionOptionsOf, CacheTypesMustBeEqual) {
+TEST(SessionOptionsOf, CacheTypesAreChosenSeparately) {
+  const Result<Settings> settings = read({"-m", "x", "-ctk", "q8_0", "-ctv", "q4", "--kv-f16-window", "64"});
+  ASSERT_TRUE(settings.ok()) << settings.error().message;
+  const Result<SessionOptions> options = session_options(*settings);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->cache_type_k, "q8_0");
+  EXPECT_EQ(options->cache_type_v, "q4");
+  EXPECT_EQ(options->f16_window, 64);
+  EXPECT_EQ(cache_types(*options), "q8_0 K, q4 V");
+}
+
+TEST(SessionOptionsOf, TypesAndWindowsThatDoNotExistAreRefused) {
+  EXPECT_NE(error_of({"-m", "x", "-ctk", "q5_0"}).find("cache-type-k"), std::string::npos);
+  EXPECT_NE(error_of({"-m", "x", "-ctv", "int4"}).find("q4_0"), std::string::npos);
+  EXPECT_NE(error_of({"-m", "x", "--kv-f16-window", "-1"}).find("kv-f16-window"), std::string::npos);
   Settings settings;
-  settings.cache_type_k = "bf16";
+  settings.kv_f16_window = 24;
   const Result<SessionOptions> options = session_options(settings);
   ASSERT_FALSE(options.ok());
-  EXPECT_EQ(options.error().code, ErrorCode::usage);
-  EXPECT_NE(options.error().message.find("--cache-type-v is f16"), std::string::npos);
-  settings.cache_type_v = "bf16";
-  EXPECT_EQ(session_options(settings)->cache_type, "bf16");
+  EXPECT_EQ(options.error().message, "--kv-f16-window is 24; it must be a multiple of 16, or 0");
 }
 
 TEST(SessionOptionsOf, BudgetsAreRefusedBeforeAnyModelIsLoaded) {

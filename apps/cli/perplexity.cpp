@@ -59,7 +59,7 @@ Status read_window(const Job& job, const SessionOptions& options, int64_t offset
   return {};
 }
 
-// One window. Full cache first, its rows kept (f32 [continue][n_vocab]), its session gone before the next one begins.
+// One window. Full cache in f16 first, its rows kept (f32 [continue][n_vocab]), its session gone before the next one begins.
 Result<WindowScore> score_window(const Job& job, int64_t offset) {
   WindowScore score;
   score.offset = offset;
@@ -73,6 +73,7 @@ Result<WindowScore> score_window(const Job& job, int64_t offset) {
     reference.policy = "none";
     reference.sinks.clear();
     reference.recent.clear();
+    reference.cache_type_k = reference.cache_type_v = "f16";
     const auto keep_row = [&](size_t i, Row row) {
       std::copy(row.begin(), row.end(), full.begin() + static_cast<std::ptrdiff_t>(i * n_vocab));
     };

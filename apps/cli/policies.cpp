@@ -3,6 +3,7 @@
 
 #include "console.h"
 #include "kedge/policy.h"
+#include "kedge/protection.h"
 #include "nearest.h"
 #include "prompt.h"
 #include "verbs.h"
@@ -88,9 +89,48 @@ Result<std::vector<PolicyMethod>> chosen(const std::vector<std::string>& names) 
       .message = "no policy is called '" + names.front() + "', the nearest is '" + nearest(names.front(), known) + "'"};
 }
 
+// --domains: all of them, or the definition of one.
+Result<std::string> domains_text(const Settings& settings) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  std::string text = "domains\n";
+  std::vector<std::string> known;
+  for (const DomainInfo& domain : list_domains()) {
+    known.push_back(domain.name);
+    text += "  " + padded(domain.name, 16) + domain.summary + "\n";
+    if (!settings.positional.empty() && settings.positional.front() != domain.name)
+      continue;
+    json.push_back({{"name", domain.name}, {"summary", domain.summary}, {"definition", domain.definition}});
+  }
+  if (json.empty()) {
+    return Error{.code = ErrorCode::usage,
+                 .message = "no domain is called '" + settings.positional.front() + "', the nearest is '" +
+                            nearest(settings.positional.front(), known) + "'"};
+  }
+  if (settings.json)
+    return json.dump(2) + "\n";
+  if (!settings.positional.empty())
+    return json.front()["definition"].get<std::string>();
+  return text + "\n`--kv-domain NAME` chooses one; `kedge policies --domains NAME` prints its definition.\n";
+}
+
 }  // namespace
 
+std::vector<VerbList> policies_lists() {
+  VerbList list{.title = "Domains", .entries = {}};
+  for (const DomainInfo& domain : list_domains())
+    list.entries.push_back(
+        {.name = domain.name, .summary = domain.summary, .source = "data/domains/" + domain.name + ".toml"});
+  return {list};
+}
+
 int policies_verb(const Settings& settings) {
+  if (settings.domains) {
+    const Result<std::string> domains = domains_text(settings);
+    if (!domains.ok())
+      return report(domains.error());
+    const Status status = print_text(domains.value());
+    return status.ok() ? 0 : report(status.error());
+  }
   const Result<std::vector<PolicyMethod>> methods = chosen(settings.positional);
   if (!methods.ok())
     return report(methods.error());

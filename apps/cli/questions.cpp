@@ -233,6 +233,8 @@ Result<int> ask_questions(const Settings& settings, SessionOptions options) {
   options.expected_prompt = static_cast<int64_t>(request->context.size());
   options.expected_generated = 0;
   options.branch_tokens = branch_tokens(settings, *request);
+  if (Status status = pin_system(**model, settings, options); !status)
+    return status.error();
   Result<Opened> opened =
       open_session(**model, settings, options, needs_text ? request->context : std::vector<Token>{});
   if (!opened)

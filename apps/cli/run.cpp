@@ -89,6 +89,8 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
   options.expected_prompt = static_cast<int64_t>(tokens->size());
   options.expected_generated = settings.predict;  // -1: open-ended
   options.branch_tokens = settings.kv_branch.value_or(0);
+  if (Status status = pin_system(model, settings, options); !status)
+    return status.error();
   Result<Opened> opened = open_session(model, settings, options, *tokens);
   if (!opened)
     return opened.error();

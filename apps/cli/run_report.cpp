@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,21 @@
 
 namespace kedge::cli {
 namespace {
+
+// ", protected 12 in spans, 30 in phrases"; empty where nothing is.
+std::string protected_text(const Stats& stats) {
+  std::string text;
+  const auto add = [&text](int64_t n, const char* what) {
+    if (n > 0)
+      text += (text.empty() ? ", protected " : ", ") + grouped(n) + " " + what;
+  };
+  add(stats.protected_spans, "in spans");
+  add(stats.protected_phrases, "in phrases");
+  add(stats.protected_special, "special");
+  add(stats.protected_domain, "of the domain");
+  add(stats.protected_dropped, "given up");
+  return text;
+}
 
 double rate(int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 
@@ -52,12 +68,26 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
       {"policy_fallbacks", stats.policy_fallbacks},
       {"seed", outcome.seed},
       {"session_tokens", outcome.session_tokens},
+      {"protected_tokens",
+       {{"spans", stats.protected_spans},
+        {"phrases", stats.protected_phrases},
+        {"special", stats.protected_special},
+        {"domain", stats.protected_domain},
+        {"dropped", stats.protected_dropped}}},
   };
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string kv_map_json(const KvMap& map) {
-  const nlohmann::ordered_json json = {{"n_tokens", map.n_tokens}, {"layers", map.layers}};
+  nlohmann::ordered_json json = {{"n_tokens", map.n_tokens}, {"layers", map.layers}};
+  constexpr std::array kNames = {"nothing", "spans", "phrases", "special", "domain"};
+  for (size_t by = 1; !map.protected_by.empty() && by < kNames.size(); ++by) {
+    nlohmann::ordered_json& positions = json["protected"][kNames[by]] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < map.protected_by.size(); ++i) {
+      if (map.protected_by[i] == static_cast<ProtectedBy>(by))
+        positions.push_back(i);
+    }
+  }
   return json.dump() + "\n";
 }
 
@@ -66,7 +96,8 @@ std::string kv_line(const Stats& stats) {
       "KV " + format_bytes(stats.kv_live_bytes) + " live, " + format_bytes(stats.kv_peak_bytes) + " peak";
   if (stats.kv_budget_bytes > 0)
     line += " of " + format_bytes(stats.kv_budget_bytes);
-  return line + ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep);
+  return line + ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep) +
+         protected_text(stats);
 }
 
 std::string end_line(const Stats& stats, const RunOutcome& outcome) {

@@ -8,6 +8,7 @@
 #include "kedge/policy.h"
 #include "output_file.h"
 #include "prompt.h"
+#include "protect.h"
 
 namespace kedge::cli {
 namespace {
@@ -18,6 +19,14 @@ Error contradicts(const std::string& flag, const std::string& given, const std::
                   const std::string& saved) {
   return usage(flag + " is " + given + ", and '" + file + "' was saved with " + saved +
                ": leave the flag out, or name another --session");
+}
+
+bool same_protection(const Protection& a, const Protection& b) {
+  const auto same_phrase = [](const ProtectedPhrase& x, const ProtectedPhrase& y) {
+    return x.text == y.text && x.match_case == y.match_case;
+  };
+  return std::ranges::equal(a.phrases, b.phrases, same_phrase) && a.domain == b.domain &&
+         a.special_quota == b.special_quota;
 }
 
 // Goes to where the prompt leaves the session, and returns what of the prompt comes after.
@@ -39,6 +48,16 @@ Result<std::vector<Token>> match_prompt(Session& session, const std::vector<Toke
 }
 
 }  // namespace
+
+Status pin_system(const Model& model, const Settings& settings, SessionOptions& options) {
+  if (!settings.kv_pin_system)
+    return {};
+  Result<TokenSpan> span = system_span(model, settings);
+  if (!span)
+    return span.error();
+  options.protect.spans.push_back(*span);
+  return {};
+}
 
 Result<bool> session_exists(const Settings& settings) {
   if (settings.session.empty()) {
@@ -77,8 +96,13 @@ Status check_same_options(const Settings& settings, const SessionOptions& saved,
   if (!settings.kv_recent.empty() && settings.kv_recent != saved.recent)
     return contradicts("--kv-recent", settings.kv_recent, file,
                        saved.recent.empty() ? "the policy's own" : saved.recent);
-  if (settings.cache_type_k != defaults.cache_type_k && settings.cache_type_k != saved.cache_type)
-    return contradicts("--cache-type-k", settings.cache_type_k, file, saved.cache_type);
+  if (settings.cache_type_k != defaults.cache_type_k && settings.cache_type_k != saved.cache_type_k)
+    return contradicts("--cache-type-k", settings.cache_type_k, file, saved.cache_type_k);
+  if (settings.cache_type_v != defaults.cache_type_v && settings.cache_type_v != saved.cache_type_v)
+    return contradicts("--cache-type-v", settings.cache_type_v, file, saved.cache_type_v);
+  const Result<Protection> protect = protection_of(settings);
+  if (protect.ok() && !protect->empty() && !same_protection(*protect, saved.protect))
+    return contradicts("--kv-protect or --kv-domain", "given", file, "other protection");
   if (settings.ctx_size != defaults.ctx_size && settings.ctx_size != saved.n_ctx)
     return contradicts("--ctx-size", std::to_string(settings.ctx_size), file, std::to_string(saved.n_ctx));
   return {};

@@ -18,6 +18,9 @@ struct Opened {
   bool restored = false;
 };
 
+// --kv-pin-system: the span becomes part of the options. Errors: those of system_span().
+Status pin_system(const Model& model, const Settings& settings, SessionOptions& options);
+
 // Whether --session names a file that is there. Error failed: it is something else than a file.
 Result<bool> session_exists(const Settings& settings);
 

@@ -20,6 +20,7 @@ struct Settings {
   std::string prompt_weights = "auto";
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
+  int kv_f16_window = 32;
 
   // What to read and how long to answer. Not given and empty are different things.
   std::optional<std::string> prompt;
@@ -54,11 +55,18 @@ struct Settings {
   std::string kv_recent;
   std::string kv_overflow = "evict";
   std::string prefill_order = "auto";
+  std::string kv_protect;
+  std::string kv_protect_overflow = "error";
+  std::string kv_domain;
+  std::string kv_pin;
+  bool kv_pin_system = false;
+  int kv_special_quota = 0;
 
   // Reports
   std::string stats;
   std::string kv_map;
   bool json = false;
+  bool domains = false;
   std::string progress = "auto";
   bool verbose = false;
   std::string log_file;

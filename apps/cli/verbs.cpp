@@ -18,7 +18,7 @@ constexpr VerbSpec kVerbs[] = {
      "Tells what a model is, what a token costs, and what a budget means for a request; or what a session file holds.",
      inspect_verb},
     {"policies", kPolicies, "[NAME]", "Lists the eviction methods with their options, defaults and sources.",
-     policies_verb},
+     policies_verb, policies_lists},
     {"eval", kEval, "TASK[,TASK...]",
      "Measures what policies and budgets cost on a task, and what they save, in one run folder that can be resumed.",
      eval_verb, eval_lists},

@@ -36,6 +36,7 @@ int run_verb(const Settings& settings);         // run.cpp
 int perplexity_verb(const Settings& settings);  // perplexity.cpp
 int inspect_verb(const Settings& settings);     // inspect.cpp
 int policies_verb(const Settings& settings);    // policies.cpp
+std::vector<VerbList> policies_lists();         // domains
 int eval_verb(const Settings& settings);        // apps/eval/eval.cpp
 std::vector<VerbList> eval_lists();             // tasks and metrics
 int bench_verb(const Settings& settings);       // apps/bench/bench.cpp

@@ -98,6 +98,7 @@ Result<Prompt> make_prompt(const Model& model, const Config& config, const Sampl
     if (at == std::string::npos)
       return Error{.code = ErrorCode::usage, .message = "--chat: the model's template drops or changes the message"};
     prompt.context = model.tokenize(text->substr(0, at), true, true);
+    prompt.n_system = static_cast<int64_t>(prompt.context.size());
     after = model.tokenize(text->substr(at + kMark.size()), false, true);
   } else {
     prompt.context = model.tokenize("", true, false);
@@ -138,6 +139,8 @@ SessionOptions SampleRun::options_of(const Cell& cell, size_t question, bool tra
   options.seed = Random(config_.seed, task_ + "|" + sample_.id).next();
   options.hold_continuation = !config_.decode_evicts;
   options.trace_memory = trace_memory;
+  if (config_.pin_system && prompt_.n_system > 0)
+    options.protect.spans.push_back({.begin = 0, .end = prompt_.n_system});
   options.expected_prompt = static_cast<int64_t>(prompt_tokens(question).size());
   options.expected_generated = static_cast<int64_t>(prompt_.continuation.size());
   if (question < sample_.questions.size()) {
@@ -153,6 +156,7 @@ Result<const SampleRun::Prefix*> SampleRun::prefix(size_t question) {
     return &found->second;
   SessionOptions options = options_of({.policy = "none", .policy_text = "none", .budget = {}}, question, false);
   options.n_observed = engine_.n_observed;
+  options.histories = engine_.histories;
   options.n_ctx = static_cast<int>(options.expected_prompt);
   Result<std::unique_ptr<Session>> session = Session::create(engine_.model, options);
   if (!session)
@@ -230,27 +234,51 @@ Result<LogitRows> SampleRun::rows_of(const Cell& cell, Row& row, CellRecord& rec
     return session.error();
   note_held(**session, record, row);
   const Stopwatch watch;
+  Result<LogitRows> rows = score_continuation(**session);
+  if (!rows)
+    return rows;
+  row.decode_s = watch.seconds();
+  note_done(**session, record, row);
+  return rows;
+}
+
+// Of a session that has read the prompt.
+Result<LogitRows> SampleRun::score_continuation(Session& session) const {
   LogitRows rows{.n_vocab = static_cast<size_t>(engine_.model.info().n_vocab)};
   const auto add = [&rows](int64_t, std::span<const float> logits) {
     rows.values.insert(rows.values.end(), logits.begin(), logits.end());
   };
   rows.values.reserve(prompt_.continuation.size() * rows.n_vocab);
-  add(0, (*session)->logits());
+  add(0, session.logits());
   const std::span<const Token> fed = std::span(prompt_.continuation).first(prompt_.continuation.size() - 1);
-  if (Status status = (*session)->score(fed, add); !status)
+  if (Status status = session.score(fed, add); !status)
     return status.error();
-  row.decode_s = watch.seconds();
-  note_done(**session, record, row);
   return rows;
+}
+
+// The full cache in f16: shared with the cells where their rows are f16 too.
+Result<LogitRows> SampleRun::own_reference() {
+  const Cell full{.policy = "none", .policy_text = "none", .budget = {}};
+  if (engine_.base.cache_type_k == "f16" && engine_.base.cache_type_v == "f16") {
+    CellRecord ignored;
+    Row row;
+    return rows_of(full, row, ignored, false);
+  }
+  SessionOptions options = options_of(full, 0, false);
+  options.cache_type_k = options.cache_type_v = "f16";
+  Result<std::unique_ptr<Session>> session = Session::create(engine_.model, options);
+  if (!session)
+    return session.error();
+  if (Status status = (*session)->prefill(prompt_tokens(0), go_on); !status)
+    return status.error();
+  return score_continuation(**session);
 }
 
 Result<const LogitRows*> SampleRun::full_rows() {
   if (full_rows_)
     return &*full_rows_;
   if (engine_.reference == nullptr) {
-    CellRecord ignored;
-    Row row;
-    Result<LogitRows> rows = rows_of({.policy = "none", .policy_text = "none", .budget = {}}, row, ignored, false);
+    Result<LogitRows> rows = own_reference();
     if (!rows)
       return rows.error();
     full_rows_ = *std::move(rows);

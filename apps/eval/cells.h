@@ -22,6 +22,7 @@ struct Engine {
   SessionOptions base;                         // types and batch sizes; no budget, no policy
   llama_side::LlamaSide* reference = nullptr;  // full rows come from it instead of our full cache
   int n_observed = 0;                          // query rows that the run's policies look at
+  Histories histories = {};                    // and what else they read
   bool share_prefix = true;
 };
 
@@ -38,6 +39,7 @@ struct Cell {
 // Token ids as they are read: with BOS and the chat template where they belong.
 struct Prompt {
   std::vector<Token> context;
+  int64_t n_system = 0;  // of its tokens: the chat template's, before the sample's text
   std::vector<std::vector<Token>> questions;
   std::vector<Token> continuation;
 };
@@ -72,6 +74,8 @@ class SampleRun {
   Result<const LogitRows*> full_rows();
   // The continuation's rows under a cell's policy, and what the session held. For --save-logits and the noise floor.
   Result<LogitRows> rows_of(const Cell& cell, Row& row, CellRecord& record, bool trace_memory);
+  Result<LogitRows> score_continuation(Session& session) const;
+  Result<LogitRows> own_reference();
 
  private:
   struct Prefix {

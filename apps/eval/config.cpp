@@ -145,9 +145,13 @@ Json to_json(const Config& config, const ModelInfo& model) {
   json["decode_evicts"] = config.decode_evicts;
   json["chat"] = config.chat;
   json["skip_bad"] = config.skip_bad;
-  json["cache_type"] = config.cache_type;
+  json["cache_type_k"] = config.cache_type_k;
+  json["cache_type_v"] = config.cache_type_v;
+  json["f16_window"] = config.f16_window;
   json["reference"] = config.reference;
   json["noise_windows"] = config.noise_windows;
+  if (!config.protect.is_null())
+    json["protect"] = config.protect;
   return json;
 }
 
@@ -165,6 +169,8 @@ std::string first_difference(const Json& a, const Json& b) {
     if (left != right)
       return key + " " + to_line(left) + " against " + to_line(right);
   }
+  if (b.contains("protect") && !a.contains("protect"))
+    return "protect null against " + to_line(b.at("protect"));
   return "";
 }
 

@@ -34,8 +34,12 @@ struct Config {
   bool decode_evicts = false;
   bool chat = false;
   bool skip_bad = false;
-  std::string cache_type = "f16";
-  std::string reference;  // "": our own full cache; "llama.cpp"
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
+  int f16_window = 32;
+  Json protect;             // what is protected from eviction; null: nothing
+  bool pin_system = false;  // with chat: what stands before the sample's text
+  std::string reference;    // "": our own full cache in f16; "llama.cpp"
   int64_t noise_windows = 4;
 
   // Known once they have been read.

@@ -79,6 +79,12 @@ TEST(Configs, DifferInWhatIsAskedNotInWhereItLies) {
   config.lengths = {512};
   config.file_sha256 = "2";
   EXPECT_THAT(first_difference(a, to_json(config, model)), HasSubstr("file_sha256"));
+  config.file_sha256 = "1";
+  config.protect = {{"domain", "code"}};
+  const Json b = to_json(config, model);
+  EXPECT_THAT(first_difference(a, b), HasSubstr("protect null against"));
+  EXPECT_THAT(first_difference(b, a), HasSubstr("protect"));
+  EXPECT_EQ(first_difference(b, b), "");
 }
 
 }  // namespace

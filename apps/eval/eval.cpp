@@ -62,15 +62,26 @@ Result<std::unique_ptr<llama_side::LlamaSide>> open_reference(const Config& conf
                                       .repack_weights = false});
 }
 
-Result<int> observed_by(const Config& config) {
-  int n = 0;
+// What the forks of the run's policies will read.
+struct Observed {
+  int n_rows = 0;
+  Histories histories;
+};
+Result<Observed> observed_by(const Config& config) {
+  Observed all;
   for (const PolicyChoice& policy : config.policies) {
     Result<int> rows = observed_rows(policy.text);
     if (!rows)
-      return rows;
-    n = std::max(n, *rows);
+      return rows.error();
+    Result<Histories> histories = observed_histories(policy.text);
+    if (!histories)
+      return histories.error();
+    all.n_rows = std::max(all.n_rows, *rows);
+    all.histories.attention_sum |= histories->attention_sum;
+    all.histories.query_moments |= histories->query_moments;
+    all.histories.reconstruction |= histories->reconstruction;
   }
-  return n;
+  return all;
 }
 
 Status check_lengths(const Config& config, const Settings& settings, const ModelInfo& model) {
@@ -269,13 +280,14 @@ Result<std::string> evaluate(const Settings& settings) {
       return reference.error();
     opened.reference = *std::move(reference);
   }
-  Result<int> observed = observed_by(opened.config);
+  Result<Observed> observed = observed_by(opened.config);
   if (!observed)
     return observed.error();
   const Engine engine{.model = *opened.model,
                       .base = *base,
                       .reference = opened.reference.get(),
-                      .n_observed = *observed,
+                      .n_observed = observed->n_rows,
+                      .histories = observed->histories,
                       .share_prefix = !settings.no_share};
   if (settings.dry_run)
     return dry_run_text(engine, opened.config, opened.tasks);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cli/protect.h"
+
 namespace kedge::eval {
 namespace {
 
@@ -71,6 +73,20 @@ Status take_policies(const cli::Settings& settings, Config& config) {
   return {};
 }
 
+// Files by what is in them. Paths may change, a run goes on only with the same lists.
+Json protect_json(const cli::Settings& settings, const Protection& protection) {
+  if (protection.empty() && !settings.kv_pin_system)
+    return Json();
+  Json phrases = Json::array();
+  for (const ProtectedPhrase& phrase : protection.phrases)
+    phrases.push_back((phrase.match_case ? "case: " : "") + phrase.text);
+  return {{"phrases", phrases},
+          {"domain", protection.domain},
+          {"pin_system", settings.kv_pin_system},
+          {"special_quota", protection.special_quota},
+          {"overflow", settings.kv_protect_overflow}};
+}
+
 }  // namespace
 
 bool match_asked(const cli::Settings& settings) { return settings.match_quality > 0 || settings.match_kld > 0; }
@@ -118,7 +134,14 @@ Result<Config> config_of(const cli::Settings& settings) {
   config.decode_evicts = settings.decode_evicts;
   config.chat = settings.chat;
   config.skip_bad = settings.skip_bad;
-  config.cache_type = settings.cache_type_k;
+  config.cache_type_k = settings.cache_type_k;
+  config.cache_type_v = settings.cache_type_v;
+  config.f16_window = settings.kv_f16_window;
+  Result<Protection> protection = cli::protection_of(settings);
+  if (!protection)
+    return protection.error();
+  config.protect = protect_json(settings, *protection);
+  config.pin_system = settings.kv_pin_system;
   config.reference = settings.reference == "self" ? "" : settings.reference;
   config.noise_windows = settings.noise_windows;
   return config;

@@ -14,6 +14,12 @@ PAIRS = {  # ours -> theirs, with the same options
     "snapkv": "kvpress:snapkv",
     "streaming": "kvpress:streaming",
     "random": "kvpress:random",
+    "tova": "kvpress:tova",
+    "knorm": "kvpress:knorm",
+    "keydiff": "kvpress:keydiff",
+    "lagkv": "kvpress:lagkv",
+    "criticalkv": "kvpress:critical",
+    "chunkkv": "kvpress:chunkkv",  # theirs keeps whole chunks: up to one fewer
 }
 MAX_STANDARD_ERRORS = 2
 

@@ -15,6 +15,9 @@ PRESSES = {
     "adakv": lambda ratio: kv.AdaKVPress(kv.SnapKVPress(ratio, window_size=32)),
     "critical": lambda ratio: kv.CriticalKVPress(kv.SnapKVPress(ratio, window_size=32)),
     "random": lambda ratio: kv.RandomPress(ratio),
+    "keydiff": lambda ratio: kv.KeyDiffPress(ratio),
+    "lagkv": lambda ratio: kv.LagKVPress(ratio),
+    "chunkkv": lambda ratio: kv.ChunkKVPress(kv.SnapKVPress(ratio, window_size=32), chunk_length=20),
 }
 
 

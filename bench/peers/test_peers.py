@@ -61,6 +61,10 @@ class Presses(unittest.TestCase):
         self.assertEqual(presses.text("adakv"),
                          "AdaKVPress(SnapKVPress:window_size=32,kernel_size=5):alpha_safeguard=0.2")
 
+    def test_every_pair_names_a_press(self):
+        for policy, press in compare.PAIRS.items():
+            self.assertIn(press.removeprefix("kvpress:"), presses.PRESSES, policy)
+
 
 class Statistics(unittest.TestCase):
     def test_splitmix64(self):  # published first outputs for state 1234567

@@ -19,7 +19,7 @@ struct ModelOptions {
   int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
   std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights
-  std::string kernels = "auto";         // auto | ref | avx2 | avx512 | avx512bf16
+  std::string kernels = "auto";         // auto | ref | avx2 | avx512 | avx512vnni | avx512bf16
 };
 
 struct ModelInfo {

@@ -35,4 +35,15 @@ Result<std::string> resolve_policy(std::string_view text);
 // Newest query rows that the policy's scorer looks at. Error usage.
 Result<int> observed_rows(std::string_view policy);
 
+// What a policy reads that is recorded from the first token on, and not only at an eviction. Each costs work on every
+// token and memory (docs/policies.md): a session records what its own policy reads, and what SessionOptions::histories
+// names for its forks.
+struct Histories {
+  bool attention_sum = false;   // the attention that each row has had: a column in the store
+  bool query_moments = false;   // mean and covariance of the queries
+  bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read about twice
+};
+// Error usage.
+Result<Histories> observed_histories(std::string_view policy);
+
 }  // namespace kedge

@@ -12,6 +12,8 @@
 #include "kedge/budget.h"
 #include "kedge/error.h"
 #include "kedge/model.h"
+#include "kedge/protection.h"
+#include "kedge/policy.h"
 #include "kedge/stats.h"
 
 namespace kedge {
@@ -28,12 +30,17 @@ struct SessionOptions {
   std::string policy;  // empty: "andpro" with a budget, "none" without
   std::string sinks;   // "4"; empty: the policy's default
   std::string recent;  // "45%" or "64"; empty: the policy's default
+  Protection protect;  // rows that stay because of what their tokens are
   Overflow overflow = Overflow::evict;
   PrefillOrder order = PrefillOrder::automatic;
   int n_ctx = 0;       // logical length allowed; 0: what the model was trained to, or more if the budget evicts
   int n_batch = 2048;  // tokens of a chunk at most, where the prompt is read in chunks
   int n_ubatch = 512;  // tokens of one graph
-  std::string cache_type = "f16";   // f16 | bf16
+  // Types of key and of value rows: f16 | bf16 | q8_0 (or q8) | q4_0 (or q4). Where one is quantised, at least
+  // f16_window newest rows of a head (a multiple of 16) are held in f16 until they leave that window.
+  std::string cache_type_k = "f16";
+  std::string cache_type_v = "f16";
+  int f16_window = 32;
   uint64_t seed = 0;                // of the `random` policy
   double policy_time_limit_ms = 0;  // 0: none. Past it an eviction finishes with sinks + recent, and is counted
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
@@ -45,6 +52,8 @@ struct SessionOptions {
   // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
   // many).
   int n_observed = 0;
+  Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows
+                        // held
   bool trace_memory = false;  // record memory_trace()
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
@@ -79,8 +88,9 @@ class Session {
   // A session over the same tokens under other options, without reading them again. Its budget, peak, evictions, kept
   // rows and logits are those of a session that had read the tokens in layer-major order itself: rows are copied layer
   // by layer into a store of its own, and each layer is evicted before the next. Every row must still be held here.
-  // Errors: those of create(); usage: another cache type, rows evicted here, options under which a prompt of this
-  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows.
+  // Errors: those of create(); usage: other cache types, rows evicted here, options under which a prompt of this
+  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows or a
+  // history that was not recorded.
   Result<std::unique_ptr<Session>> fork(const SessionOptions& options) const;
 
   // A session that goes on as this one would, bit for bit, whatever was evicted: copies of the rows in a store of its
@@ -141,7 +151,9 @@ class Session {
 // What a budget means for a model and a request, without reading anything: one line for people.
 struct BudgetMeaning {
   int64_t budget_bytes = 0;
-  int64_t full_bytes = 0;
+  int64_t full_bytes = 0;    // full cache of the request in f16
+  int64_t token_bytes = 0;   // K and V rows of one token over all layers and kv heads in the options' types, without
+                             // metadata
   double rows_per_head = 0;  // kept on average after an eviction
   bool one_chunk = true;     // the prompt is read layer by layer, or nothing is evicted: fork() can do it
   std::string plan;          // prefill order, chunk, eviction targets

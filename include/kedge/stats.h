@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kedge/protection.h"
+
 namespace kedge {
 
 struct Stats {
@@ -12,12 +14,12 @@ struct Stats {
   int64_t generated_tokens = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  double policy_ms = 0;  // scoring, selection and compaction, included in the two above
+  double policy_ms = 0;                    // scoring, selection and compaction, included in the two above
   double decode_attention_seconds = 0;     // of decode_seconds: reading K and V rows and the products with them
   int64_t decode_attention_row_bytes = 0;  // K and V payload read in that time
   int64_t kv_live_bytes = 0;
   int64_t kv_peak_bytes = 0;    // never above kv_budget_bytes
-  int64_t kv_full_bytes = 0;    // what a full cache of the tokens so far would hold
+  int64_t kv_full_bytes = 0;    // what a full cache of the tokens so far would hold in f16, whatever the types are
   int64_t kv_budget_bytes = 0;  // the hard limit
   int64_t kv_rows = 0;          // rows held, over all layers and kv heads
   int64_t evicted_rows = 0;
@@ -26,8 +28,14 @@ struct Stats {
   double keep = 1;               // rows held / rows of a full cache
   double fill = 1;               // share of live bytes that are rows (the rest is unfilled blocks)
   double sequential = 1;         // share of neighbouring blocks that are neighbours in memory
-  std::string policy;            // resolved
-  std::string plan;              // the planner's choice in one line
+  // Tokens protected now, each in every layer and kv head; sinks and recent rows are not counted.
+  int64_t protected_spans = 0;
+  int64_t protected_phrases = 0;
+  int64_t protected_special = 0;
+  int64_t protected_domain = 0;
+  int64_t protected_dropped = 0;  // of spans and phrases, unprotected because they exceed the budget (`oldest`)
+  std::string policy;             // resolved
+  std::string plan;               // the planner's choice in one line
 };
 
 // What the store held at one moment, while a prompt is read (after each layer) and after each decoded token.
@@ -41,6 +49,7 @@ struct MemoryPoint {
 struct KvMap {
   int64_t n_tokens = 0;
   std::vector<std::vector<std::vector<int32_t>>> layers;  // [layer][kv head][row], ascending
+  std::vector<ProtectedBy> protected_by;                  // [n_tokens]; empty where nothing is asked to be protected
 };
 
 }  // namespace kedge

@@ -35,7 +35,7 @@ Result<const AttentionKernels*> choose_kernels(const std::string& name) {
     return kernels;
   return Error{ErrorCode::usage, "kernels '" + name +
                                      "' are not known or this CPU cannot run them; allowed: auto, ref, avx2, "
-                                     "avx512, avx512bf16 (this CPU's best: " +
+                                     "avx512, avx512vnni, avx512bf16 (this CPU's best: " +
                                      best_attention_kernels().name + ")"};
 }
 

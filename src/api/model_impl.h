@@ -19,7 +19,9 @@ struct Model::Impl {
   const AttentionKernels* kernels = nullptr;
   ModelInfo info;
 
-  session::Engine engine() const { return {.compute = compute.get(), .model = net.get(), .kernels = kernels}; }
+  session::Engine engine() const {
+    return {.compute = compute.get(), .model = net.get(), .kernels = kernels, .tokenizer = tokenizer.get()};
+  }
 };
 
 }  // namespace kedge

@@ -70,4 +70,14 @@ Result<int> observed_rows(std::string_view policy) {
   return parsed->needs().window;
 }
 
+Result<Histories> observed_histories(std::string_view policy) {
+  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+  if (!parsed)
+    return parsed.error();
+  const eviction::Needs needs = parsed->needs();
+  return Histories{.attention_sum = needs.attention_sum,
+                   .query_moments = needs.query_moments,
+                   .reconstruction = needs.reconstruction};
+}
+
 }  // namespace kedge

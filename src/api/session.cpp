@@ -164,13 +164,16 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
   Result<eviction::Policy> policy = session::session_policy(options);
   if (!policy)
     return policy.error();
-  Result<session::Plan> plan = session::plan_session(model.impl().net->hyper(), options, *policy);
+  Result<session::Plan> plan = session::plan_session(model.impl().engine(), options, *policy);
   if (!plan)
     return plan.error();
   return BudgetMeaning{.budget_bytes = plan->budget_bytes,
                        .full_bytes = plan->full_bytes,
+                       .token_bytes = plan->token_bytes,
                        .rows_per_head = plan->rows_per_head,
-                       .one_chunk = plan->layer_major || !plan->evicts,
+                       .one_chunk = (plan->layer_major || !plan->evicts) &&
+                                    plan->f16_rows.window == options.f16_window &&
+                                    plan->f16_rows.ubatch_tokens == options.n_ubatch,
                        .plan = plan->line};
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/thread_order.h"
@@ -17,7 +18,11 @@ constexpr int kAlignFloats = 16;  // 64 bytes
 const float* floats(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
 float* floats(ggml_tensor* t) { return static_cast<float*>(t->data); }
 
-int segments_of(int n_rows) { return (n_rows + kSegmentRows - 1) / kSegmentRows; }
+// Bytes of K and V that one token's attention reads of a head.
+int64_t bytes_read(const KvHeadView& rows) {
+  return rows.n_body() * static_cast<int64_t>(row_bytes(rows.head_dim, rows.type)) +
+         rows.n_tail * static_cast<int64_t>(row_bytes(rows.head_dim, RowType::f16));
+}
 
 }  // namespace
 
@@ -69,14 +74,16 @@ void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user
 
 void RaggedAttention::prepare(std::span<const int32_t> positions, int n_layers) {
   positions_ = positions;
+  const AttentionShape& shape = options_.shape;
+  if (options_.queries != nullptr)
+    options_.queries->resize(positions.size() * static_cast<size_t>(shape.n_heads * shape.head_dim));
   if (positions.size() != 1)
     return;
-  const AttentionShape& shape = options_.shape;
   int most = 0;
   for (int layer = 0; layer < n_layers; ++layer) {
     int segments = 0;
     for (int head = 0; head < shape.n_kv_heads; ++head)
-      segments += segments_of(options_.rows->view(layer, head).n_rows + 1);
+      segments += segments_of(options_.rows->view(layer, head)) + 1;  // the new row may begin one
     most = std::max(most, segments);
   }
   const size_t wanted = static_cast<size_t>(most) * partial_floats(shape.group(), shape.head_dim);
@@ -96,10 +103,14 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   const int group = shape.group();
   const int floats_each = partial_floats(group, shape.head_dim);
   long total = 0;
-  for (int head = 0; head < shape.n_kv_heads; ++head)
-    total += self.options_.rows->view(node.layer, head).n_rows;
+  int64_t bytes = 0;
+  for (int head = 0; head < shape.n_kv_heads; ++head) {
+    const KvHeadView rows = self.options_.rows->view(node.layer, head);
+    total += rows.n_rows;
+    bytes += bytes_read(rows);
+  }
   if (ith == 0) {
-    self.decode_time_.row_bytes += total * 2 * shape.head_dim * kRowTypeBytes;
+    self.decode_time_.row_bytes += bytes;
     self.segments_watch_ = Stopwatch();
   }
   const Share share = share_of(total, ith, nth);
@@ -107,8 +118,8 @@ void RaggedAttention::segments_node(ggml_tensor* dst, int ith, int nth, void* us
   int slot = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head) {
     const KvHeadView rows = self.options_.rows->view(node.layer, head);
-    for (int begin = 0; begin < rows.n_rows; begin += kSegmentRows, ++slot) {
-      const int end = std::min(rows.n_rows, begin + kSegmentRows);
+    for (int i = 0; i < segments_of(rows); ++i, ++slot) {
+      const auto [begin, end] = segment_of(rows, i);
       const long middle = at + (end - begin) / 2;
       at += end - begin;
       if (middle < share.begin || middle >= share.end)
@@ -132,13 +143,13 @@ void RaggedAttention::merge_node(ggml_tensor* dst, int ith, int nth, void* user)
     self.decode_time_.seconds += self.segments_watch_.seconds();
   int slot = 0;
   for (int head = 0; head < shape.n_kv_heads; ++head) {
-    const int n_segments = segments_of(self.options_.rows->view(node.layer, head).n_rows);
+    const int n_segments = segments_of(self.options_.rows->view(node.layer, head));
     if (head % nth == ith) {
       const long offset = static_cast<long>(head) * group * shape.head_dim;
       float* y = floats(dst) + offset;
       self.options_.kernels->merge_partials(&self.partials_[static_cast<size_t>(slot) * floats_each], n_segments, group,
                                             shape.head_dim, y);
-      self.record(node.layer, head, self.positions_[0], floats(dst->src[0]) + offset, y);
+      self.record(node.layer, head, 0, floats(dst->src[0]) + offset, y);
     }
     slot += n_segments;
   }
@@ -176,12 +187,19 @@ void RaggedAttention::tiles_node(ggml_tensor* dst, int ith, int /*nth*/, void* u
                                         .scale = shape.scale},
                                        {.y = y, .row_stride = width, .head_stride = shape.head_dim}, scratch);
     for (int t = 0; t < n; ++t)
-      self.record(node.layer, head, self.positions_[first + t], q + t * width, y + t * width);
+      self.record(node.layer, head, static_cast<size_t>(first + t), q + t * width, y + t * width);
   }
 }
 
-// q, y: of the group's first query head at this position, f32 [group][head_dim].
-void RaggedAttention::record(int layer, int kv_head, int32_t position, const float* q, const float* y) const {
+// token: of the graph's. q, y: of the group's first query head, f32 [group][head_dim].
+void RaggedAttention::record(int layer, int kv_head, size_t token, const float* q, const float* y) const {
+  if (options_.queries != nullptr) {
+    const AttentionShape& all = options_.shape;
+    const size_t floats_each = static_cast<size_t>(all.group() * all.head_dim);
+    std::memcpy(&(*options_.queries)[(token * static_cast<size_t>(all.n_kv_heads) + kv_head) * floats_each], q,
+                floats_each * sizeof(float));
+  }
+  const int32_t position = positions_[token];
   if (options_.taps == nullptr || options_.taps->window() == 0)
     return;
   if (position + options_.taps->window() <= positions_.back())

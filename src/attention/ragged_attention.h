@@ -51,6 +51,8 @@ class RaggedAttention final : public AttentionPort {
     const AttentionKernels* kernels = nullptr;
     KvRows* rows = nullptr;
     Taps* taps = nullptr;  // nullptr: nothing is recorded
+    // Gets every query of a graph of one layer, after RoPE: f32 [n_tokens][n_heads * head_dim]. nullptr: not kept.
+    std::vector<float>* queries = nullptr;
     int n_threads = 1;
   };
   explicit RaggedAttention(const Options& options);
@@ -83,7 +85,7 @@ class RaggedAttention final : public AttentionPort {
   static void segments_node(ggml_tensor* dst, int ith, int nth, void* user);
   static void merge_node(ggml_tensor* dst, int ith, int nth, void* user);
   static void tiles_node(ggml_tensor* dst, int ith, int nth, void* user);
-  void record(int layer, int kv_head, int32_t position, const float* q, const float* y) const;
+  void record(int layer, int kv_head, size_t token, const float* q, const float* y) const;
 
   Options options_;
   std::span<const int32_t> positions_;

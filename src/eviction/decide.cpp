@@ -85,19 +85,34 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
 struct Room {
   const LayerInput& in;
   int64_t total_rows = 0;
+  std::vector<std::vector<int32_t>> pinned_before = {};  // [head][row]: pinned rows before it; empty: none are
 
-  int32_t minimum(const HeadInput& head, int n_sinks, int n_recent) const {
+  Room(const LayerInput& layer, int64_t total) : in(layer), total_rows(total) {
+    for (size_t h = 0; !in.pinned.empty() && h < in.heads.size(); ++h) {
+      std::vector<uint8_t> flags(static_cast<size_t>(in.heads[h].rows.n_rows), 0);
+      mark_pinned(in.heads[h].rows, in.pinned, flags);
+      std::vector<int32_t>& before = pinned_before.emplace_back(1, 0);
+      for (const uint8_t flag : flags)
+        before.push_back(before.back() + (flag != 0 ? 1 : 0));
+    }
+  }
+
+  int32_t minimum(size_t h, int n_sinks, int n_recent) const {
+    const HeadInput& head = in.heads[h];
     int64_t n = 0;
     while (n < head.rows.n_rows && head.rows.position(static_cast<int32_t>(n)) < n_sinks)
       ++n;
+    const int64_t first_recent = std::max<int64_t>(n, int64_t{head.rows.n_rows} - n_recent);
+    if (!pinned_before.empty())
+      n += pinned_before[h][static_cast<size_t>(first_recent)] - pinned_before[h][static_cast<size_t>(n)];
     n += n_recent;
     return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(n, 1), head.rows.n_rows));
   }
   bool fits(int n_sinks, int n_recent) const {
     int64_t rows = 0;
     int64_t blocks = 0;
-    for (const HeadInput& head : in.heads) {
-      const int64_t least = minimum(head, n_sinks, n_recent);
+    for (size_t h = 0; h < in.heads.size(); ++h) {
+      const int64_t least = minimum(h, n_sinks, n_recent);
       rows += least;
       blocks += (least + in.growth + kBlockRows - 1) / kBlockRows;
     }
@@ -123,7 +138,7 @@ int largest(int most, const Predicate& fits) {
 }
 
 Protection affordable(const LayerInput& in, int64_t total_rows) {
-  const Room room{.in = in, .total_rows = total_rows};
+  const Room room(in, total_rows);
   int32_t most_rows = 0;
   for (const HeadInput& head : in.heads)
     most_rows = std::max(most_rows, head.rows.n_rows);
@@ -165,12 +180,16 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
     heads.push_back(last_queries(in.heads[h], scorer.needs().window));
     is_protected[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
     mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
+    mark_pinned(heads[h].rows, in.pinned, is_protected[h]);
     heads[h].is_protected = is_protected[h];
+    heads[h].n_keep = static_cast<int32_t>(std::min<int64_t>(total_rows / static_cast<int64_t>(n_heads), INT32_MAX));
   }
   LayerDecision decision;
   decision.score.resize(n_heads);
   decision.keep.resize(n_heads);
   score_heads(scorer, heads, executor, decision.score);
+  if (scorer.has_one_list())
+    average_over_heads(heads, decision.score);
 
   LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
   for (size_t h = 0; h < n_heads; ++h) {

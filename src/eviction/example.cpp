@@ -37,6 +37,7 @@ ExampleHead::ExampleHead()
   moments_.n_queries = 2;
   moments_.sum.assign(kHeadDim, 0.0);
   moments_.outer.assign(size_t{kHeadDim} * kHeadDim, 0.0);
+  moments_.length.assign(kHeadDim / 2, 0.0);
   for (int t = 0; t < 2; ++t) {
     std::array<double, kRows> weight{};
     double sum = 0;
@@ -44,6 +45,7 @@ ExampleHead::ExampleHead()
       weight[row] = std::exp(kQueries[t][0] * kKeys[row][0] + kQueries[t][1] * kKeys[row][1]);
       sum += weight[row];
     }
+    moments_.length[0] += std::hypot(kQueries[t][0], kQueries[t][1]);
     for (int j = 0; j < 2; ++j) {
       double y = 0;
       for (int row = 0; row < kRows; ++row)

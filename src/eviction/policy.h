@@ -82,8 +82,9 @@ struct Rotation {
 // Sums over the queries of one kv head's group before rotation, since the sequence began, but for the sinks' queries.
 struct QueryMoments {
   int64_t n_queries = 0;
-  std::vector<double> sum;    // f64 [group][head_dim]
-  std::vector<double> outer;  // f64 [group][head_dim][head_dim], sum of q q^T
+  std::vector<double> sum;     // f64 [group][head_dim]
+  std::vector<double> outer;   // f64 [group][head_dim][head_dim], sum of q q^T
+  std::vector<double> length;  // f64 [group][n_pairs], sum of the lengths of q's pairs (Rotation)
 };
 
 // Classes of a token, bits of HeadInput::token_kinds.
@@ -110,6 +111,7 @@ struct HeadInput {
   uint64_t seed = 0;                      // of the run, for `random`
   const AttentionKernels* kernels = nullptr;
   int n_layers = 1;
+  int32_t n_keep = 0;  // rows that a head of the layer may keep on average (two-stage scorers)
 
   // Only what Needs asked for; empty or nullptr otherwise.
   // Attention that each row has received from all queries since it was written, mean over the group's heads: f32
@@ -135,6 +137,9 @@ class Scorer {
   virtual void score(const HeadInput& in, std::span<float> score) const = 0;
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
+  // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
+  // hold its position (average_over_heads()).
+  virtual bool has_one_list() const { return false; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
   // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over

@@ -13,7 +13,8 @@ bool is_kept_first(std::span<const uint8_t> is_protected, size_t i) {
   return !is_protected.empty() && is_protected[i] != 0;
 }
 
-// More protected rows than k: the sinks (the run from row 0, if it ends before an unprotected row), then the newest.
+// More protected rows than k: the newest pinned ones, then the sinks (the run from row 0, if it ends before an
+// unprotected row), then the newest.
 std::vector<int32_t> select_protected(std::span<const uint8_t> is_protected, size_t k) {
   const size_t n = is_protected.size();
   size_t n_sinks = 0;
@@ -22,10 +23,16 @@ std::vector<int32_t> select_protected(std::span<const uint8_t> is_protected, siz
   if (n_sinks == n)
     n_sinks = 0;  // all protected: nothing tells sinks from recent rows
   std::vector<int32_t> keep;
-  for (size_t i = 0; i < std::min(n_sinks, k); ++i)
-    keep.push_back(static_cast<int32_t>(i));
+  for (size_t i = n; i-- > 0 && keep.size() < k;) {
+    if (is_protected[i] == kPinned)
+      keep.push_back(static_cast<int32_t>(i));
+  }
+  for (size_t i = 0; i < n_sinks && keep.size() < k; ++i) {
+    if (is_protected[i] != kPinned)
+      keep.push_back(static_cast<int32_t>(i));
+  }
   for (size_t i = n; i-- > n_sinks && keep.size() < k;) {
-    if (is_protected[i] != 0)
+    if (is_protected[i] != 0 && is_protected[i] != kPinned)
       keep.push_back(static_cast<int32_t>(i));
   }
   std::sort(keep.begin(), keep.end());
@@ -61,6 +68,15 @@ void mark_protected(const KvHeadView& rows, int n_sinks, int n_recent, std::span
     is_protected[row] = 1;
   const int32_t first_recent = rows.n_rows - std::clamp(n_recent, 0, rows.n_rows);
   std::fill(is_protected.begin() + first_recent, is_protected.end(), uint8_t{1});
+}
+
+void mark_pinned(const KvHeadView& rows, std::span<const uint8_t> pinned, std::span<uint8_t> is_protected) {
+  check(is_protected.size() == static_cast<size_t>(rows.n_rows), "one protection flag per row");
+  for (int32_t row = 0; !pinned.empty() && row < rows.n_rows; ++row) {
+    const auto position = static_cast<size_t>(rows.position(row));
+    if (position < pinned.size() && pinned[position] != 0)
+      is_protected[row] = kPinned;
+  }
 }
 
 std::vector<int32_t> select(std::span<const float> score, std::span<const uint8_t> is_protected, int64_t k, int chunk) {

@@ -12,12 +12,15 @@ namespace kedge::eviction {
 
 // Protected rows of a head by index: those with position < n_sinks, and the newest n_recent rows.
 void mark_protected(const KvHeadView& rows, int n_sinks, int n_recent, std::span<uint8_t> is_protected);
+// Adds those that are pinned by position: is_protected becomes kPinned.
+inline constexpr uint8_t kPinned = 2;
+void mark_pinned(const KvHeadView& rows, std::span<const uint8_t> pinned, std::span<uint8_t> is_protected);
 
-// The k rows of one head that stay, ascending: all protected rows first (newest win if they alone exceed k, sinks
-// before recent), then by score; NaN loses to everything, ties go to the earlier position. `chunk` > 1: neighbouring
-// unprotected rows, cut at multiples of `chunk` from row 0, compete by their sum; the last chunk is split so that
-// exactly k rows stay (its best rows). Which protected rows are sinks is read from their place: the run that starts at
-// row 0 and ends before an unprotected row. k is clamped to 0..rows.
+// The k rows of one head that stay, ascending: all protected rows first (if they alone exceed k: pinned, then sinks,
+// then recent ones; of pinned and of recent rows the newest win), then by score; NaN loses to everything, ties go to
+// the earlier position. `chunk` > 1: neighbouring unprotected rows, cut at multiples of `chunk` from row 0, compete by
+// their sum; the last chunk is split so that exactly k rows stay (its best rows). Which protected rows are sinks is
+// read from their place: the run that starts at row 0 and ends before an unprotected row. k is clamped to 0..rows.
 std::vector<int32_t> select(std::span<const float> score, std::span<const uint8_t> is_protected, int64_t k, int chunk);
 
 // Rounds rows per head so that rows + growth fills whole blocks (largest remainder; sum of blocks never exceeds
@@ -42,7 +45,9 @@ struct LayerInput {
   int64_t blocks_total = 0;  // what the layer may hold afterwards, growth included
   int32_t growth = 0;
   int64_t rows_total = 0;  // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
-  std::span<const uint8_t> pinned = {};  // by position: 1 = protected wherever a head holds it; empty: none
+  // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
+  // they are never lowered.
+  std::span<const uint8_t> pinned = {};
 };
 struct LayerDecision {
   std::vector<std::vector<int32_t>> keep;  // [kv head] row indices, ascending

@@ -25,6 +25,7 @@ struct SyntheticSpec {
   RowType type = RowType::f16;
   uint32_t seed = 1;
   int head = 0;
+  int n_embd = 24;  // of w_o; not a multiple of a vector's lanes
 };
 
 // Owns what a HeadInput points to. Not movable once made: hold it by pointer.
@@ -33,6 +34,10 @@ struct SyntheticHead {
     make_rows();
     make_queries();
     make_outputs();
+    make_histories();
+    w_o.resize(static_cast<size_t>(spec.group) * spec.head_dim * spec.n_embd);
+    for (float& value : w_o)
+      value = normal();
   }
   SyntheticHead(const SyntheticHead&) = delete;
   SyntheticHead& operator=(const SyntheticHead&) = delete;
@@ -51,6 +56,14 @@ struct SyntheticHead {
     in.n_tokens = n_tokens;
     in.seed = 7;
     in.kernels = &best_attention_kernels();
+    in.w_o = w_o.data();
+    in.n_embd = spec_.n_embd;
+    in.attention_sum = attention_sum;
+    in.reconstruction = reconstruction;
+    in.moments = &moments;
+    in.rotation = &rotation;
+    in.tokens = tokens;
+    in.token_kinds = token_kinds;
     return in;
   }
 
@@ -64,7 +77,13 @@ struct SyntheticHead {
   std::vector<float> k, v;             // f32 [n_rows][head_dim], as stored
   std::vector<float> q, y;             // f32 [n_window][group][head_dim]
   std::vector<int32_t> query_positions;
-  std::vector<double> weights;  // [n_window][group][n_rows]
+  std::vector<double> weights;                       // [n_window][group][n_rows]
+  std::vector<float> attention_sum, reconstruction;  // f32 [n_rows]; every ninth row has no reconstruction
+  QueryMoments moments;
+  Rotation rotation;
+  std::vector<int32_t> tokens;  // [n_tokens]
+  std::vector<uint8_t> token_kinds;
+  std::vector<float> w_o;  // f32 [group][head_dim][n_embd]
   int32_t n_tokens = 0;
 
  private:
@@ -144,6 +163,40 @@ struct SyntheticHead {
         y[m * d + j] = static_cast<float>(out);
       }
       weights.insert(weights.end(), a.begin(), a.end());
+    }
+  }
+
+  // What a session would have recorded: here the window's queries are all there were, and were not rotated.
+  void make_histories() {
+    const auto d = static_cast<size_t>(spec_.head_dim);
+    const auto group = static_cast<size_t>(spec_.group);
+    for (size_t j = 0; j < d / 2; ++j)
+      rotation.frequency.push_back(std::pow(10000.0F, -2.0F * static_cast<float>(j) / static_cast<float>(d)));
+    for (int i = 0; i < spec_.n_rows; ++i) {
+      float sum = 0;
+      for (int m = 0; m < spec_.n_window * spec_.group; ++m)
+        sum += static_cast<float>(weights[static_cast<size_t>(m) * spec_.n_rows + i]) / static_cast<float>(spec_.group);
+      attention_sum.push_back(sum);
+      reconstruction.push_back(i % 9 == 8 ? 0.0F : std::uniform_real_distribution<float>(0.001F, 1.0F)(random_));
+    }
+    moments = {.n_queries = spec_.n_window, .sum = {}, .outer = {}, .length = {}};
+    moments.sum.assign(group * d, 0.0);
+    moments.outer.assign(group * d * d, 0.0);
+    moments.length.assign(group * d / 2, 0.0);
+    for (size_t m = 0; m < q.size() / d; ++m) {
+      const float* x = &q[m * d];
+      const size_t g = m % group;
+      for (size_t i = 0; i < d; ++i) {
+        moments.sum[g * d + i] += x[i];
+        for (size_t j = 0; j < d; ++j)
+          moments.outer[(g * d + i) * d + j] += double{x[i]} * x[j];
+      }
+      for (size_t j = 0; j < d / 2; ++j)
+        moments.length[g * d / 2 + j] += std::hypot(double{x[2 * j]}, x[2 * j + 1]);
+    }
+    for (int32_t p = 0; p < n_tokens; ++p) {
+      tokens.push_back(p % 97);
+      token_kinds.push_back(p % 50 == 0 ? kSpecialToken : p % 11 == 3 ? kPunctuationToken : 0);
     }
   }
 

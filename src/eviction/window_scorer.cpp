@@ -29,6 +29,42 @@ void score_by_position(const HeadInput& in, std::span<float> score) {
     score[static_cast<size_t>(i)] = static_cast<float>(in.rows.position(i));
 }
 
+int32_t rows_before_window(const HeadInput& in) {
+  int32_t n_before = in.rows.n_rows;
+  while (n_before > 0 && in.rows.position(n_before - 1) >= in.query_positions[0])
+    --n_before;
+  return n_before;
+}
+
+void lift_window_rows(std::span<float> score, int32_t n_before) {
+  const size_t first = static_cast<size_t>(n_before);
+  for (size_t i = first; i < score.size(); ++i)
+    score[i] = 2.0F + static_cast<float>(i - first) / static_cast<float>(score.size());
+}
+
+void average_over_heads(std::span<const HeadInput> heads, std::span<std::vector<float>> score) {
+  std::vector<int32_t> next(heads.size(), 0);
+  for (;;) {
+    int32_t position = INT32_MAX;  // the lowest that has not been averaged
+    for (size_t h = 0; h < heads.size(); ++h) {
+      if (next[h] < heads[h].rows.n_rows)
+        position = std::min(position, heads[h].rows.position(next[h]));
+    }
+    if (position == INT32_MAX)
+      return;
+    std::vector<float*> same;
+    double sum = 0;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      if (next[h] >= heads[h].rows.n_rows || heads[h].rows.position(next[h]) != position)
+        continue;
+      same.push_back(&score[h][static_cast<size_t>(next[h]++)]);
+      sum += *same.back();
+    }
+    for (float* one : same)
+      *one = static_cast<float>(sum / static_cast<double>(same.size()));
+  }
+}
+
 void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use) {
   const int64_t n_rows = in.rows.n_rows;
   if (n_rows == 0 || begin >= end)

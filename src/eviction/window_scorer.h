@@ -14,6 +14,14 @@ HeadInput last_queries(HeadInput in, int window);
 // score = position: what is left when nothing was observed, and what the streaming family is.
 void score_by_position(const HeadInput& in, std::span<float> score);
 
+// How many rows stand before the window's first query; what is behind them are the window's own rows.
+int32_t rows_before_window(const HeadInput& in);
+// Scores 2..3 for the rows from `n_before` on, rising: above any mean of softmax weights, the newest first.
+void lift_window_rows(std::span<float> score, int32_t n_before);
+
+// Replaces each score by the mean over the heads that hold a row of the same position (Scorer::has_one_list).
+void average_over_heads(std::span<const HeadInput> heads, std::span<std::vector<float>> score);
+
 // Softmax weights of queries [begin, end) in batches: use(t, n, a) gets queries t..t+n-1, a f32 [n * group][n_rows]
 // query-major, free to be overwritten. Scratch is 2 MiB, or one query's weights if these are more.
 using UseWeights = std::function<void(int t, int n, std::span<float> a)>;

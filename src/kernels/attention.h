@@ -9,8 +9,23 @@
 
 namespace kedge {
 
-// One decode work item is at most this many rows of one head. Fixed, so that the merge order is too.
+// One decode work item is at most this many rows of one head, all of the body or all of the tail. Fixed, so that the
+// merge order is too.
 inline constexpr int kSegmentRows = 256;
+inline constexpr int segments_of(int n_rows) { return (n_rows + kSegmentRows - 1) / kSegmentRows; }
+inline int segments_of(const KvHeadView& rows) { return segments_of(rows.n_body()) + segments_of(rows.n_tail); }
+
+struct RowRange {
+  int begin;
+  int end;
+};
+// Segment `i` of a head, in order of rows.
+inline RowRange segment_of(const KvHeadView& rows, int i) {
+  const bool in_tail = i >= segments_of(rows.n_body());
+  const int begin = in_tail ? rows.n_body() + (i - segments_of(rows.n_body())) * kSegmentRows : i * kSegmentRows;
+  const int limit = in_tail ? rows.n_rows : rows.n_body();
+  return {.begin = begin, .end = begin + kSegmentRows < limit ? begin + kSegmentRows : limit};
+}
 
 // Partial softmax of one segment for the G query heads of a group: weights relative to the running maximum.
 //   m f32 [G] maximum logit; l f32 [G] sum of exp(logit - m); o f32 [G][head_dim] sum of exp(logit - m) * v
@@ -37,9 +52,9 @@ struct TileOutput {
 inline constexpr int kTileQueries = 64;
 
 struct AttentionKernels {
-  const char* name;  // "ref", "avx2", "avx512", "avx512bf16"
+  const char* name;  // "ref", "avx2", "avx512", "avx512vnni", "avx512bf16"
 
-  // Decode: rows [row_begin, row_end) of the head, no mask. row_begin is a multiple of kSegmentRows.
+  // Decode: rows [row_begin, row_end) of the head, no mask; within one segment, from a multiple of 16 of its rows on.
   //   q f32 [group][head_dim] contiguous, already as the model made it (scale is applied here)
   //   partial f32 [partial_floats(group, head_dim)] written
   // Prefetches the head's next blocks while it works.
@@ -74,10 +89,11 @@ const AttentionKernels* attention_kernels(const char* name);
 // Rows [row_begin, row_end) of a head as f32: k and v f32 [row_end - row_begin][head_dim]; either may be nullptr.
 void read_rows(const KvHeadView& rows, int row_begin, int row_end, float* k, float* v);
 
-// Writes one row (k, v f32 [head_dim], rounded to nearest even) into slot `slot` of the block at `block`.
-void write_row(std::byte* block, int slot, int head_dim, RowType type, const float* k, const float* v);
+// Writes one row (k, v f32 [head_dim]) into slot `slot` of the block at `block`: rounded to nearest even, or quantised
+// (quant.h).
+void write_row(std::byte* block, int slot, int head_dim, RowTypes type, const float* k, const float* v);
 
 // Copies row `src_slot` of src to `dst_slot` of dst (same head_dim and type), bytes unchanged.
-void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowType type);
+void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowTypes type);
 
 }  // namespace kedge

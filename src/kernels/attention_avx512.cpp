@@ -3,11 +3,13 @@
 // the file, so the pragma is never switched off again.
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "kernels/attention_targets.h"
+#include "kernels/quant.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
@@ -18,7 +20,7 @@
 
 #include "kernels/simd_avx512.h"
 
-#include "kernels/decode_inl.h"
+#include "kernels/decode_wide_inl.h"
 #include "kernels/scoring_inl.h"
 #include "kernels/tile_inl.h"
 
@@ -27,28 +29,27 @@ namespace avx512 {
 
 void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
                     float* partial) {
-  if (rows.type == RowType::f16) {
-    return decode<RowType::f16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  if (rows.n_tail > 0 && row_begin >= rows.n_body()) {
+    return decode<RowType::f16, F32Scores>(rows.tail(), row_begin - rows.n_body(), row_end - rows.n_body(), q, group,
+                                           scale, partial);
   }
-  return decode<RowType::bf16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  if (rows.type == RowType::f16)
+    return decode<RowType::f16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  if (rows.type == RowType::bf16)
+    return decode<RowType::bf16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  return decode_wide(rows.body(), row_begin, row_end, q, group, scale, partial);
 }
 
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
-  if (rows.type == RowType::f16)
-    return tile_f32<RowType::f16>(rows, queries, out, scratch);
-  return tile_f32<RowType::bf16>(rows, queries, out, scratch);
+  return tile_f32(rows, queries, out, scratch);
 }
 
 void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights) {
-  if (rows.type == RowType::f16)
-    return weights_f32<RowType::f16>(rows, queries, weights);
-  return weights_f32<RowType::bf16>(rows, queries, weights);
+  return weights_f32(rows, queries, weights);
 }
 
 void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
-  if (rows.type == RowType::f16)
-    return anchors_f32<RowType::f16>(rows, a, y, n, score);
-  return anchors_f32<RowType::bf16>(rows, a, y, n, score);
+  return anchors_f32(rows, a, y, n, score);
 }
 
 void exp2_floats(const float* x, float* y, int n) { exp2_array(x, y, n); }

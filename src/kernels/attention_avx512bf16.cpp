@@ -3,11 +3,13 @@
 // the file, so the pragma is never switched off again.
 #include <immintrin.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "kernels/attention_targets.h"
+#include "kernels/quant.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), \
@@ -25,13 +27,13 @@ namespace {
 
 void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
                     float* partial) {
-  if (rows.type == RowType::f16)
-    return avx512::attend_segment(rows, row_begin, row_end, q, group, scale, partial);
+  if (rows.type != RowType::bf16 || rows.n_tail > 0)
+    return avx512vnni::attend_segment(rows, row_begin, row_end, q, group, scale, partial);
   return decode<RowType::bf16, Bf16Scores>(rows, row_begin, row_end, q, group, scale, partial);
 }
 
 void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
-  if (rows.type == RowType::f16)
+  if (rows.type != RowType::bf16 || rows.n_tail > 0)
     return avx512::attend_tile(rows, queries, out, scratch);
   return tile_bf16(rows, queries, out, scratch);
 }

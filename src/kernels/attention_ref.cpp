@@ -4,94 +4,99 @@
 #include <vector>
 
 #include "kernels/attention_targets.h"
-#include "kernels/half.h"
 
 namespace kedge {
 namespace {
 
-const uint16_t* halves(const std::byte* p) { return reinterpret_cast<const uint16_t*>(p); }
-
-double key_dot(const KvHeadView& rows, int row, const float* q) {
-  const uint16_t* block = halves(rows.k_block(row / kBlockRows));
-  double sum = 0;
-  for (int d = 0; d < rows.head_dim; ++d) {
-    sum += static_cast<double>(q[d]) * to_f32(block[k_index(row % kBlockRows, d, rows.type)], rows.type);
+// Rows [begin, end) as f32: read_rows has its own test, against the indices that kv_view.h and quant.h state.
+struct Rows {
+  Rows(const KvHeadView& rows, int begin, int end, bool keys, bool values) : d(static_cast<size_t>(rows.head_dim)) {
+    const size_t n = static_cast<size_t>(end - begin) * d;
+    k.resize(keys ? n : 0);
+    v.resize(values ? n : 0);
+    read_rows(rows, begin, end, keys ? k.data() : nullptr, values ? v.data() : nullptr);
   }
+  size_t d;
+  std::vector<float> k, v;
+};
+
+double dot(const float* x, const float* y, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i)
+    sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   return sum;
 }
 
-float value_at(const KvHeadView& rows, int row, int d) {
-  const uint16_t* block = halves(rows.v_block(row / kBlockRows));
-  return to_f32(block[v_index(row % kBlockRows, d, rows.head_dim, rows.type)], rows.type);
-}
-
-// Unnormalised softmax attention of one query over rows [row_begin, row_end) whose position is at most last_position.
+// Unnormalised softmax attention of one query over the first n_visible rows of n.
 struct Softmax {
   double m = -std::numeric_limits<double>::infinity();
   double l = 0;
-  std::vector<double> weights;  // [row_end - row_begin], relative to m
+  std::vector<double> weights;  // [n], relative to m
 };
 
-Softmax softmax_of(const KvHeadView& rows, int row_begin, int row_end, const float* q, float scale, int last_position) {
+Softmax softmax_of(const Rows& rows, size_t n, size_t n_visible, const float* q, float scale) {
   Softmax out;
-  out.weights.assign(static_cast<size_t>(row_end - row_begin), 0.0);
-  std::vector<double> logits(out.weights.size());
-  for (int row = row_begin; row < row_end && rows.position(row) <= last_position; ++row) {
-    const double logit = key_dot(rows, row, q) * static_cast<double>(scale);
-    logits[static_cast<size_t>(row - row_begin)] = logit;
-    if (logit > out.m)
-      out.m = logit;
+  out.weights.assign(n, 0.0);
+  for (size_t i = 0; i < n_visible; ++i) {
+    out.weights[i] = dot(q, &rows.k[i * rows.d], rows.d) * static_cast<double>(scale);
+    if (out.weights[i] > out.m)
+      out.m = out.weights[i];
   }
-  for (int row = row_begin; row < row_end && rows.position(row) <= last_position; ++row) {
-    const auto i = static_cast<size_t>(row - row_begin);
-    out.weights[i] = std::exp(logits[i] - out.m);
+  for (size_t i = 0; i < n_visible; ++i) {
+    out.weights[i] = std::exp(out.weights[i] - out.m);
     out.l += out.weights[i];
   }
   return out;
 }
 
-void weighted_values(const KvHeadView& rows, int row_begin, const Softmax& softmax, double divisor, float* y) {
-  for (int d = 0; d < rows.head_dim; ++d) {
+size_t visible_rows(const KvHeadView& rows, int last_position) {
+  int n = 0;
+  while (n < rows.n_rows && rows.position(n) <= last_position)
+    ++n;
+  return static_cast<size_t>(n);
+}
+
+void weighted_values(const Rows& rows, const Softmax& softmax, double divisor, float* y) {
+  for (size_t d = 0; d < rows.d; ++d) {
     double sum = 0;
-    for (size_t i = 0; i < softmax.weights.size(); ++i) {
-      if (softmax.weights[i] != 0) {  // masked rows may hold anything
-        sum += softmax.weights[i] * static_cast<double>(value_at(rows, row_begin + static_cast<int>(i), d));
-      }
-    }
+    for (size_t i = 0; i < softmax.weights.size(); ++i)
+      sum += softmax.weights[i] * static_cast<double>(rows.v[i * rows.d + d]);
     y[d] = divisor > 0 ? static_cast<float>(sum / divisor) : 0.0F;
   }
 }
 
-void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
+void attend_segment(const KvHeadView& view, int row_begin, int row_end, const float* q, int group, float scale,
                     float* partial) {
-  float* m = partial;
-  float* l = partial + group;
-  float* o = partial + 2 * group;
+  const Rows rows(view, row_begin, row_end, true, true);
+  const auto n = static_cast<size_t>(row_end - row_begin);
   for (int g = 0; g < group; ++g) {
-    const Softmax softmax =
-        softmax_of(rows, row_begin, row_end, q + g * rows.head_dim, scale, std::numeric_limits<int>::max());
-    m[g] = static_cast<float>(softmax.m);
-    l[g] = static_cast<float>(softmax.l);
-    weighted_values(rows, row_begin, softmax, 1.0, o + g * rows.head_dim);
+    const Softmax softmax = softmax_of(rows, n, n, q + g * view.head_dim, scale);
+    partial[g] = static_cast<float>(softmax.m);
+    partial[group + g] = static_cast<float>(softmax.l);
+    weighted_values(rows, softmax, 1.0, partial + 2 * group + g * view.head_dim);
   }
 }
 
-void attend_tile(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* /*scratch*/) {
+void attend_tile(const KvHeadView& view, const TileQueries& queries, const TileOutput& out, float* /*scratch*/) {
+  const Rows rows(view, 0, view.n_rows, true, true);
   for (int t = 0; t < queries.n_queries; ++t) {
+    const size_t n_visible = visible_rows(view, queries.positions[t]);
     for (int g = 0; g < queries.group; ++g) {
       const float* q = queries.q + t * queries.row_stride + g * queries.head_stride;
-      const Softmax softmax = softmax_of(rows, 0, rows.n_rows, q, queries.scale, queries.positions[t]);
-      weighted_values(rows, 0, softmax, softmax.l, out.y + t * out.row_stride + g * out.head_stride);
+      const Softmax softmax = softmax_of(rows, static_cast<size_t>(view.n_rows), n_visible, q, queries.scale);
+      weighted_values(rows, softmax, softmax.l, out.y + t * out.row_stride + g * out.head_stride);
     }
   }
 }
 
-void attention_weights(const KvHeadView& rows, const TileQueries& queries, float* weights) {
+void attention_weights(const KvHeadView& view, const TileQueries& queries, float* weights) {
+  const Rows rows(view, 0, view.n_rows, true, false);
   for (int t = 0; t < queries.n_queries; ++t) {
+    const size_t n_visible = visible_rows(view, queries.positions[t]);
     for (int g = 0; g < queries.group; ++g) {
       const float* q = queries.q + t * queries.row_stride + g * queries.head_stride;
-      const Softmax softmax = softmax_of(rows, 0, rows.n_rows, q, queries.scale, queries.positions[t]);
-      float* row_out = weights + (static_cast<long>(t) * queries.group + g) * rows.n_rows;
+      const Softmax softmax = softmax_of(rows, static_cast<size_t>(view.n_rows), n_visible, q, queries.scale);
+      float* row_out = weights + (static_cast<long>(t) * queries.group + g) * view.n_rows;
       for (size_t i = 0; i < softmax.weights.size(); ++i) {
         row_out[i] = softmax.l > 0 ? static_cast<float>(softmax.weights[i] / softmax.l) : 0.0F;
       }
@@ -99,15 +104,13 @@ void attention_weights(const KvHeadView& rows, const TileQueries& queries, float
   }
 }
 
-void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
-  for (int i = 0; i < rows.n_rows; ++i) {
+void anchor_scores(const KvHeadView& view, const float* a, const float* y, int n, float* score) {
+  const Rows rows(view, 0, view.n_rows, false, true);
+  for (int i = 0; i < view.n_rows; ++i) {
     double sum = 0;
     for (int m = 0; m < n; ++m) {
-      double dot = 0;
-      for (int d = 0; d < rows.head_dim; ++d) {
-        dot += static_cast<double>(y[m * rows.head_dim + d]) * static_cast<double>(value_at(rows, i, d));
-      }
-      sum += dot * static_cast<double>(a[static_cast<long>(m) * rows.n_rows + i]);
+      sum += dot(y + m * view.head_dim, &rows.v[static_cast<size_t>(i) * rows.d], rows.d) *
+             static_cast<double>(a[static_cast<long>(m) * view.n_rows + i]);
     }
     score[i] += static_cast<float>(sum);
   }

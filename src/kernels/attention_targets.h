@@ -22,6 +22,7 @@ inline constexpr long round_to_line(long n) { return (n + 15) / 16 * 16; }
 extern const AttentionKernels kRefKernels;
 extern const AttentionKernels kAvx2Kernels;
 extern const AttentionKernels kAvx512Kernels;
+extern const AttentionKernels kAvx512VnniKernels;
 extern const AttentionKernels kAvx512Bf16Kernels;
 
 // The f32 functions of the AVX-512 set, for the sets built on it.
@@ -33,6 +34,10 @@ void attention_weights(const KvHeadView& rows, const TileQueries& queries, float
 void anchor_scores(const KvHeadView& rows, const float* a, const float* y, int n, float* score);
 void exp2_floats(const float* x, float* y, int n);
 }  // namespace avx512
+namespace avx512vnni {
+void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const float* q, int group, float scale,
+                    float* partial);
+}  // namespace avx512vnni
 
 void merge_partials(const float* partials, int n, int group, int head_dim, float* y);
 

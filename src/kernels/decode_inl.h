@@ -38,15 +38,18 @@ struct Step {
   bool keys_ask_for_values;
 };
 
+// Of 16-bit rows.
 [[gnu::always_inline]] inline void set_step(const KvHeadView& rows, int row, int row_end, Step& step) {
   const int first = row / kBlockRows;
+  const size_t block_bytes = static_cast<size_t>(rows.head_dim) * (kBlockRows * 2 * kRowTypeBytes);
+  const auto block = [&](int i) { return rows.blocks + rows.block_ids[i] * block_bytes; };
   step.n_rows = min_int(kStepRows, row_end - row);
   const int last = (row + step.n_rows - 1) / kBlockRows;
   const int head_blocks = rows.n_blocks();
   for (int b = 0; b < kStepBlocks; ++b) {
-    step.block[b] = rows.k_block(min_int(first + b, last));
+    step.block[b] = block(min_int(first + b, last));
     const int ahead = first + kStepBlocks + b;
-    step.next[b] = ahead < head_blocks ? rows.k_block(ahead) : step.block[b];
+    step.next[b] = ahead < head_blocks ? block(ahead) : step.block[b];
   }
 }
 

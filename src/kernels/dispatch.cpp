@@ -17,7 +17,8 @@ bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool cpu_has_avx512bf16() { return cpu_has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool cpu_has_avx512vnni() { return cpu_has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool cpu_has_avx512bf16() { return cpu_has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
 
 // vdpbf16ps runs at twice the rate of f32 multiply-adds on AMD (Zen 4: 456 against 230 GFLOP/s) and at half of it on
 // Intel (Sapphire Rapids: 109 against 223 on one core), so the set is chosen by itself only where it pays.
@@ -33,6 +34,7 @@ const AttentionKernels* find(const char* name) {
   static const Target targets[] = {
       // best first
       {.kernels = &kAvx512Bf16Kernels, .supported = cpu_has_avx512bf16(), .preferred = bf16_dots_pay()},
+      {.kernels = &kAvx512VnniKernels, .supported = cpu_has_avx512vnni(), .preferred = true},
       {.kernels = &kAvx512Kernels, .supported = cpu_has_avx512(), .preferred = true},
       {.kernels = &kAvx2Kernels, .supported = cpu_has_avx2(), .preferred = true},
       {.kernels = &kRefKernels, .supported = true, .preferred = true},

@@ -1,4 +1,4 @@
-// The matrix kernel that prefill and scoring share, and the widening of 64 rows to f32. Over the vectors of simd_*.h.
+// The matrix kernel that prefill and scoring share. Over the vectors of simd_*.h.
 #pragma once
 
 #include "kernels/attention_targets.h"
@@ -79,56 +79,6 @@ void gemm(const GemmTile& t, int n_columns) {
       return gemm_columns<3, kStart, kAStep>(t, column);
     default:
       return;
-  }
-}
-
-// Keys of n_rows rows (at most 64, beginning with a block) as f32 [head_dim][64]. Columns beyond n_rows: anything.
-template <RowType kType>
-void widen_keys(const KvHeadView& rows, int row, int n_rows, float* k) {
-  using namespace simd;
-  for (int b = 0; b * kBlockRows < n_rows; ++b) {
-    const std::byte* block = rows.k_block(row / kBlockRows + b);
-    for (int lane = 0; lane < kBlockRows; lane += kLanes) {
-      float* out = k + b * kBlockRows + lane;
-      if constexpr (kType == RowType::f16) {
-        for (int i = 0; i < rows.head_dim; ++i) {
-          store(out + i * kStepRows, load_f16(block + (i * kBlockRows + lane) * 2));
-        }
-      } else {
-        for (int i = 0; i < rows.head_dim; i += 2) {
-          Vec even;
-          Vec odd;
-          load_bf16_pairs(block + (i / 2 * kBlockRows + lane) * 4, even, odd);
-          store(out + i * kStepRows, even);
-          store(out + (i + 1) * kStepRows, odd);
-        }
-      }
-    }
-  }
-}
-
-// Values of n_rows rows, likewise, as f32 [64][head_dim]. Whole blocks: rows beyond n_rows hold what the slots hold.
-template <RowType kType>
-void widen_values(const KvHeadView& rows, int row, int n_rows, float* v) {
-  using namespace simd;
-  const int d = rows.head_dim;
-  for (int b = 0; b * kBlockRows < n_rows; ++b) {
-    const std::byte* block = rows.v_block(row / kBlockRows + b);
-    float* out = v + b * kBlockRows * d;
-    if constexpr (kType == RowType::f16) {
-      for (int i = 0; i < kBlockRows * d; i += kLanes)
-        store(out + i, load_f16(block + i * 2));
-    } else {
-      for (int pair = 0; pair < kBlockRows / 2; ++pair) {
-        for (int i = 0; i < d; i += kLanes) {
-          Vec even;
-          Vec odd;
-          load_bf16_pairs(block + (pair * d + i) * 4, even, odd);
-          store(out + 2 * pair * d + i, even);
-          store(out + (2 * pair + 1) * d + i, odd);
-        }
-      }
-    }
   }
 }
 

@@ -122,29 +122,6 @@ TEST_P(RowsOf, ReadGivesWhatWriteStoredForAnyRange) {
   }
 }
 
-TEST_P(RowsOf, CopyMovesOneRowAndNothingElse) {
-  const auto [type, d] = GetParam();
-  const TestHead head({.type = type, .head_dim = d, .n_rows = 32, .seed = 4});
-  const KvHeadView rows = head.view();
-  for (int slot = 0; slot < kBlockRows; ++slot) {
-    auto target = block_of(d);
-    std::memcpy(target.data(), rows.k_block(1), target.size());
-    const auto before = target;
-    const int source = (slot * 7 + 3) % kBlockRows;
-    copy_row(target.data(), slot, rows.k_block(0), source, d, type);
-    const uint32_t id = 0;
-    const KvHeadView copy = {
-        .blocks = target.data(), .positions = nullptr, .block_ids = &id, .n_rows = 16, .head_dim = d, .type = type};
-    std::vector<float> got(static_cast<size_t>(2 * d));
-    std::vector<float> want(got.size());
-    read_rows(copy, slot, slot + 1, got.data(), got.data() + d);
-    read_rows(rows, source, source + 1, want.data(), want.data() + d);
-    EXPECT_EQ(got, want);
-    copy_row(target.data(), slot, before.data(), slot, d, type);
-    EXPECT_EQ(target, before) << "other slots changed";
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(All, RowsOf,
                          testing::Combine(testing::Values(RowType::f16, RowType::bf16),
                                           testing::Values(16, 64, 80, 96, 128, 256)));

@@ -5,6 +5,7 @@
 
 #include "kernels/gemm_inl.h"
 #include "kernels/softmax_inl.h"
+#include "kernels/widen_inl.h"
 
 namespace kedge {
 namespace {
@@ -68,8 +69,8 @@ inline void soften_weights(float* w, int n, int n_total) {
   fill_floats(w + n, 0, n_total - n);
 }
 
-template <RowType kType>
-void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weights) {
+// Logits of the rows of a head without a tail, whose first row is row `first` of n_total.
+inline void logits_part(const KvHeadView& rows, int first, int n_total, const TileQueries& queries, float* weights) {
   using namespace simd;
   const int d = rows.head_dim;
   const int n = queries.n_queries * queries.group;
@@ -81,17 +82,19 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
     if (n == 0 || rows.position(row) > queries.positions[queries.n_queries - 1])
       break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
-    widen_keys<kType>(rows, row, n_rows, k);
+    widen_keys(rows, row, n_rows, k);
     for (int i0 = 0; i0 < n; i0 += kTileRows) {
       const int n_here = n - i0 < kTileRows ? n - i0 : kTileRows;
       if (rows.position(row) > queries.positions[(i0 + n_here - 1) / queries.group])
         continue;
       for (int i = 0; i < n_here; ++i)
         scale_floats(query_row(queries, i0 + i), factor, q + i * d, d);
+      if (is_quantised(rows.type.k))
+        turn_rows(q, n_here, d);
       gemm<Start::zero, 1>({.a = q, .a_row = d, .b = k, .b_step = kStepRows, .c = s, .c_row = kStepRows, .depth = d},
                            kStepRows);
       for (int i = 0; i < n_here; ++i) {
-        float* w = weights + static_cast<long>(i0 + i) * rows.n_rows + row;
+        float* w = weights + static_cast<long>(i0 + i) * n_total + first + row;
         if (n_rows == kStepRows) {
           for (int j = 0; j < kStepRows; j += kLanes)
             store(w + j, load(s + i * kStepRows + j));
@@ -102,7 +105,12 @@ void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weig
       }
     }
   }
-  for (int i = 0; i < n; ++i) {
+}
+
+inline void weights_f32(const KvHeadView& rows, const TileQueries& queries, float* weights) {
+  logits_part(rows.body(), 0, rows.n_rows, queries, weights);
+  logits_part(rows.tail(), rows.n_body(), rows.n_rows, queries, weights);
+  for (int i = 0; i < queries.n_queries * queries.group; ++i) {
     const int visible = rows_up_to(rows, queries.positions[i / queries.group]);
     soften_weights(weights + static_cast<long>(i) * rows.n_rows, visible, rows.n_rows);
   }
@@ -132,12 +140,10 @@ inline void copy_anchor_columns(const float* a, int depth, int n_total, int row,
 
 // score[i] += dot(u[i], v[i]) with U = A^T Y, 64 rows of the head at a time. Columns of `a` are copied to a small
 // block first: reading them in place strides by n_rows, and powers of two there collide in the cache.
-template <RowType kType>
-void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
+// rows: without a tail, `a` and score from its first row on, a row of `a` every n_total floats.
+inline void anchors_part(const KvHeadView& rows, int n_total, const float* a, const float* y, int n, float* score) {
   using namespace simd;
   const int d = rows.head_dim;
-  if (n == 0)
-    return;
   alignas(64) float u[padded_rows(kStepRows) * kMaxHeadDim];
   alignas(64) float v[kStepRows * kMaxHeadDim];
   alignas(64) float part[kAnchorDepth * kAnchorStride] = {};  // f32 [anchors][80]: a[m][row ..]
@@ -145,7 +151,7 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
     for (int m0 = 0; m0 < n; m0 += kAnchorDepth) {
       const int depth = n - m0 < kAnchorDepth ? n - m0 : kAnchorDepth;
-      copy_anchor_columns(a + static_cast<long>(m0) * rows.n_rows, depth, rows.n_rows, row, n_rows, part);
+      copy_anchor_columns(a + static_cast<long>(m0) * n_total, depth, n_total, row, n_rows, part);
       for (int i = 0; i < n_rows; i += kTileRows) {
         const GemmTile t = {.a = part + i,
                             .a_row = 1,
@@ -161,7 +167,9 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
         }
       }
     }
-    widen_values<kType>(rows, row, n_rows, v);
+    widen_values(rows, row, n_rows, v);
+    if (is_quantised(rows.type.v))
+      turn_rows(u, n_rows, d);
     for (int i = 0; i < n_rows; ++i) {
       Vec sum = zero();
       for (int j = 0; j < d; j += kLanes)
@@ -169,6 +177,13 @@ void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, 
       score[row + i] += reduce_add(sum);
     }
   }
+}
+
+inline void anchors_f32(const KvHeadView& rows, const float* a, const float* y, int n, float* score) {
+  if (n == 0)
+    return;
+  anchors_part(rows.body(), rows.n_rows, a, y, n, score);
+  anchors_part(rows.tail(), rows.n_rows, a + rows.n_body(), y, n, score + rows.n_body());
 }
 
 inline void exp2_array(const float* x, float* y, int n) {

@@ -5,7 +5,7 @@
 namespace kedge {
 namespace {
 
-class Scoring : public testing::TestWithParam<std::tuple<RowType, int>> {};
+class Scoring : public testing::TestWithParam<std::tuple<RowTypes, int>> {};
 
 struct Window {
   Window(int n_queries, int group, int d, int first_position)
@@ -109,7 +109,7 @@ TEST_P(Scoring, TheOracleOfAnchorScoresIsTheSameSum) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Scoring,
-                         testing::Combine(testing::Values(RowType::f16, RowType::bf16),
+                         testing::Combine(testing::ValuesIn(all_types()),
                                           testing::Values(64, 80, 96, 128, 256)));
 
 // sum over rows of the score = sum over queries of |y|^2 when y is the attention output itself (ALGORITHMS: AnDPro).

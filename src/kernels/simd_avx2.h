@@ -53,6 +53,38 @@ constexpr int kGemmVecs = 2;       // 6 x 2 sums
   odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
+using Ints = __m256i;  // i32 [kLanes]
+[[gnu::always_inline]] inline Ints load_ints(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+[[gnu::always_inline]] inline Ints bits_of(Ints x, int shift, int mask) {
+  return _mm256_and_si256(_mm256_srli_epi32(x, shift), _mm256_set1_epi32(mask));
+}
+[[gnu::always_inline]] inline Ints signed_byte(Ints x, int i) {
+  return _mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * i), 24);
+}
+[[gnu::always_inline]] inline Vec to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
+
+struct Levels {
+  Vec low, high;
+};
+[[gnu::always_inline]] inline Levels load_levels(const float* p) { return {load(p), load(p + 8)}; }
+[[gnu::always_inline]] inline Vec lookup(const Levels& levels, Ints index) {
+  const Vec low = _mm256_permutevar8x32_ps(levels.low, index);
+  const Vec high = _mm256_permutevar8x32_ps(levels.high, index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+
+// Lanes i and i ^ kHalf become their sum (in the lower one) and their difference.
+template <int kHalf>
+[[gnu::always_inline]] inline Vec butterfly(Vec x) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const Vec other = _mm256_permutevar8x32_ps(x, _mm256_xor_si256(lane, _mm256_set1_epi32(kHalf)));
+  const __m256i upper = _mm256_cmpeq_epi32(_mm256_and_si256(lane, _mm256_set1_epi32(kHalf)), _mm256_set1_epi32(kHalf));
+  const __m256i sign = _mm256_and_si256(upper, _mm256_set1_epi32(INT32_MIN));
+  return add(other, _mm256_xor_ps(x, _mm256_castsi256_ps(sign)));
+}
+
 [[gnu::always_inline]] inline Vec exp2(Vec x) {
   const Vec lowest = set1(-126.0F);
   const Vec normal = _mm256_cmp_ps(x, lowest, _CMP_GE_OQ);

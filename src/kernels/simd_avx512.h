@@ -51,6 +51,33 @@ constexpr int kGemmVecs = 4;       // 6 x 4 sums
   odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
+using Ints = __m512i;  // i32 [kLanes]
+[[gnu::always_inline]] inline Ints load_ints(const std::byte* p) { return _mm512_loadu_si512(p); }
+[[gnu::always_inline]] inline Ints bits_of(Ints x, int shift, int mask) {
+  return _mm512_and_si512(_mm512_srli_epi32(x, static_cast<unsigned>(shift)), _mm512_set1_epi32(mask));
+}
+[[gnu::always_inline]] inline Ints signed_byte(Ints x, int i) {
+  return _mm512_srai_epi32(_mm512_slli_epi32(x, static_cast<unsigned>(24 - 8 * i)), 24);
+}
+[[gnu::always_inline]] inline Vec to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+
+struct Levels {
+  Vec all;
+};
+[[gnu::always_inline]] inline Levels load_levels(const float* p) { return {load(p)}; }
+[[gnu::always_inline]] inline Vec lookup(const Levels& levels, Ints index) {
+  return _mm512_permutexvar_ps(index, levels.all);
+}
+
+// Lanes i and i ^ kHalf become their sum (in the lower one) and their difference.
+template <int kHalf>
+[[gnu::always_inline]] inline Vec butterfly(Vec x) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Vec other = _mm512_permutexvar_ps(_mm512_xor_si512(lane, _mm512_set1_epi32(kHalf)), x);
+  const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(kHalf));
+  return _mm512_mask_sub_ps(add(other, x), upper, other, x);
+}
+
 // 2^x for x < 128: a power of two times a polynomial of degree 6 in the remainder, whose own error is a third of
 // an ulp. Below -126, and at -inf, exactly 0: no subnormals.
 [[gnu::always_inline]] inline Vec exp2(Vec x) {

@@ -4,6 +4,7 @@
 
 #include "kernels/gemm_inl.h"
 #include "kernels/softmax_inl.h"
+#include "kernels/widen_inl.h"
 
 namespace kedge {
 namespace {
@@ -85,20 +86,24 @@ inline void write_tile(const TileQueries& queries, const TileOutput& out, int d,
   }
 }
 
-template <RowType kType>
-void tile_f32(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
+// The rows of a head without a tail. Quantised keys are met by turned queries; outputs are turned back behind quantised
+// values, so that the next part adds to plain ones.
+inline void tile_part(const KvHeadView& rows, const TileQueries& queries, const TileScratch& t) {
   const int d = rows.head_dim;
-  const TileScratch t = set_tile(queries, d, scratch);
+  if (rows.n_rows == 0 || queries.n_queries == 0 || rows.position(0) > queries.positions[queries.n_queries - 1])
+    return;
   pack_queries(queries, d, t);
+  if (is_quantised(rows.type.k))
+    turn_rows(t.q, t.n, d);
   int visible[kTileQueries * kMaxGroup + kTileRows];
   alignas(64) float correction[16];
   for (int row = 0; row < rows.n_rows; row += kStepRows) {
-    if (queries.n_queries == 0 || rows.position(row) > queries.positions[queries.n_queries - 1])
+    if (rows.position(row) > queries.positions[queries.n_queries - 1])
       break;
     const int n_rows = rows.n_rows - row < kStepRows ? rows.n_rows - row : kStepRows;
     count_visible(rows, row, n_rows, queries, t.padded, visible);
-    widen_keys<kType>(rows, row, n_rows, t.k);
-    widen_values<kType>(rows, row, n_rows, t.v);
+    widen_keys(rows, row, n_rows, t.k);
+    widen_values(rows, row, n_rows, t.v);
     for (int i = 0; i < t.padded; i += kTileRows) {
       const int depth = highest_of_six(visible + i);
       if (depth == 0)
@@ -124,7 +129,15 @@ void tile_f32(const KvHeadView& rows, const TileQueries& queries, const TileOutp
                              d);
     }
   }
-  write_tile(queries, out, d, t);
+  if (is_quantised(rows.type.v))
+    turn_rows(t.o, t.n, d);
+}
+
+inline void tile_f32(const KvHeadView& rows, const TileQueries& queries, const TileOutput& out, float* scratch) {
+  const TileScratch t = set_tile(queries, rows.head_dim, scratch);
+  tile_part(rows.body(), queries, t);
+  tile_part(rows.tail(), queries, t);
+  write_tile(queries, out, rows.head_dim, t);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ std::vector<int32_t> positions_from(int first, int n) {
 
 // f32 math: rounding only. bf16 dots: queries and weights carry 8 bits, so an output is off by up to about 2 % of the
 // largest value where few rows share the weight; the mean over a tile is far smaller (checked in its own test).
-double tolerance(const AttentionKernels& kernels, RowType type) {
+double tolerance(const AttentionKernels& kernels, RowTypes type) {
   return type == RowType::bf16 && std::string(kernels.name) == "avx512bf16" ? 4e-2 : 1e-5;
 }
 
@@ -62,7 +62,7 @@ void expect_agreement(const Tile& tile, const KvHeadView& rows) {
   }
 }
 
-class Prefill : public testing::TestWithParam<std::tuple<RowType, int>> {};
+class Prefill : public testing::TestWithParam<std::tuple<RowTypes, int>> {};
 
 TEST_P(Prefill, AgreesWithTheOracleForEveryTail) {
   const auto [type, d] = GetParam();
@@ -143,7 +143,7 @@ TEST_P(Prefill, AnyCutIntoTilesGivesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Prefill,
-                         testing::Combine(testing::Values(RowType::f16, RowType::bf16),
+                         testing::Combine(testing::ValuesIn(all_types()),
                                           testing::Values(64, 80, 96, 128, 256)));
 
 TEST(PrefillPrecision, Bf16DotsAreOffByThousandthsOnAverage) {

@@ -48,6 +48,7 @@ class BlockPool {
   const float* notes(uint32_t block, int note) const { return notes_ + (size_t{block} * n_notes_ + note) * kBlockRows; }
   int n_notes() const { return static_cast<int>(n_notes_); }
   uint8_t* flags(uint32_t block) { return flags_ + size_t{block} * kBlockRows; }  // u8 [kBlockRows]
+  const int32_t* positions(uint32_t block) const { return positions_ + size_t{block} * kBlockRows; }
   const uint8_t* flags(uint32_t block) const { return flags_ + size_t{block} * kBlockRows; }
 
   uint32_t refs(uint32_t block) const { return refs_[block]; }

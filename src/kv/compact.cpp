@@ -20,9 +20,11 @@
 namespace kedge::kv {
 namespace {
 
+// The body or the tail of one head.
 struct Job {
-  HeadTable* table = nullptr;
-  std::span<const int32_t> rows{};  // kept
+  RowPool* in = nullptr;
+  RowList* list = nullptr;
+  std::vector<int32_t> rows{};      // kept, as indices into the list
   int32_t n_same = 0;               // rows [0, n_same) stay where they are
   std::vector<uint32_t> targets{};  // block i of the result, for i >= first_block()
 
@@ -32,17 +34,22 @@ struct Job {
   size_t end_block() const { return n_same == n_kept() ? first_block() : static_cast<size_t>(blocks_of(n_kept())); }
 };
 
-Job make_job(HeadTable& table, const KeepList& keep) {
-  Job job{.table = &table, .rows = keep.rows};
-  while (job.n_same < job.n_kept() && keep.rows[static_cast<size_t>(job.n_same)] == job.n_same)
+// Of the kept rows of a head, those in [first, first + list.n_rows), which are the list's.
+Job make_job(RowPool& in, RowList& list, std::span<const int32_t> kept, int32_t first) {
+  Job job{.in = &in, .list = &list};
+  for (const int32_t row : kept) {
+    if (row >= first && row - first < list.n_rows)
+      job.rows.push_back(row - first);
+  }
+  while (job.n_same < job.n_kept() && job.rows[static_cast<size_t>(job.n_same)] == job.n_same)
     ++job.n_same;
   return job;
 }
 
-int64_t count_shared_targets(const Job& job, const BlockPool& pool) {
+int64_t count_shared_targets(const Job& job) {
   int64_t n_shared = 0;
   for (size_t i = job.first_block(); i < job.end_block(); ++i)
-    n_shared += pool.refs(job.table->blocks[i]) > 1 ? 1 : 0;
+    n_shared += job.in->pool.refs(job.list->blocks[i]) > 1 ? 1 : 0;
   return n_shared;
 }
 
@@ -82,12 +89,18 @@ std::string find_bad_head(const KeepPlan& plan, const StoreShape& shape) {
 
 }  // namespace
 
-void Store::Impl::move_row(uint32_t dst_block, int dst_slot, uint32_t src_block, int src_slot) {
-  copy_row(pool.payload(dst_block), dst_slot, pool.payload(src_block), src_slot, shape.head_dim, shape.type);
-  pool.positions(dst_block)[dst_slot] = pool.positions(src_block)[src_slot];
-  for (int note = 0; note < pool.n_notes(); ++note)
-    pool.notes(dst_block, note)[dst_slot] = pool.notes(src_block, note)[src_slot];
-  pool.flags(dst_block)[dst_slot] = pool.flags(src_block)[src_slot];
+void copy_notes(BlockPool& to, uint32_t dst_block, int dst_slot, const BlockPool& from, uint32_t src_block,
+                int src_slot) {
+  to.positions(dst_block)[dst_slot] = from.positions(src_block)[src_slot];
+  for (int note = 0; note < to.n_notes(); ++note)
+    to.notes(dst_block, note)[dst_slot] = from.notes(src_block, note)[src_slot];
+  to.flags(dst_block)[dst_slot] = from.flags(src_block)[src_slot];
+}
+
+void Store::Impl::move_row(RowPool& in, int head_dim, uint32_t dst_block, int dst_slot, uint32_t src_block,
+                           int src_slot) {
+  copy_row(in.pool.payload(dst_block), dst_slot, in.pool.payload(src_block), src_slot, head_dim, in.type);
+  copy_notes(in.pool, dst_block, dst_slot, in.pool, src_block, src_slot);
 }
 
 Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) {
@@ -96,44 +109,48 @@ Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) 
   if (!bad_head.empty())
     return Error{ErrorCode::failed, bad_head};
   std::vector<Job> jobs;
-  jobs.reserve(plan.heads.size());
+  jobs.reserve(2 * plan.heads.size());
   int64_t needed = 0;
+  int64_t needed_tail = 0;
   for (const KeepList& keep : plan.heads) {
     HeadTable& table = impl.table(seq, keep.layer, keep.head);
-    const std::string bad_row = find_bad_row(keep, table.n_rows);
+    const std::string bad_row = find_bad_row(keep, table.n_rows());
     if (!bad_row.empty())
       return Error{ErrorCode::failed, name_of(keep) + bad_row};
-    jobs.push_back(make_job(table, keep));
-    needed += count_shared_targets(jobs.back(), impl.pool);
+    jobs.push_back(make_job(impl.body, table.body, keep.rows, 0));
+    needed += count_shared_targets(jobs.back());
+    jobs.push_back(make_job(impl.tail, table.tail, keep.rows, table.body.n_rows));
+    needed_tail += count_shared_targets(jobs.back());
   }
-  if (needed > impl.pool.n_free()) {
+  if (!impl.fits(needed, needed_tail)) {
     return Error{ErrorCode::budget_impossible,
-                 "KV store: copies of shared blocks for compaction: " + impl.arithmetic(needed)};
+                 "KV store: copies of shared blocks for compaction: " + impl.arithmetic(needed + needed_tail)};
   }
 
   for (Job& job : jobs) {
     for (size_t i = job.first_block(); i < job.end_block(); ++i) {
-      uint32_t target = job.table->blocks[i];
-      if (impl.pool.refs(target) > 1) {
-        const uint32_t before = !job.targets.empty() ? job.targets.back() : i > 0 ? job.table->blocks[i - 1] : kNoBlock;
-        target = impl.take_block(before, static_cast<int64_t>(job.end_block()), true);
+      uint32_t target = job.list->blocks[i];
+      if (job.in->pool.refs(target) > 1) {
+        const uint32_t before = !job.targets.empty() ? job.targets.back() : i > 0 ? job.list->blocks[i - 1] : kNoBlock;
+        target = impl.take_block(*job.in, before, static_cast<int64_t>(job.end_block()), true);
       }
       job.targets.push_back(target);
     }
   }
 
   std::atomic<size_t> next{0};
-  const auto move_rows = [&impl](const Job& job) {
-    const HeadTable& table = *job.table;
+  const int head_dim = impl.shape.head_dim;
+  const auto move_rows = [head_dim](const Job& job) {
+    const RowList& list = *job.list;
     for (size_t i = job.first_block(); i < job.end_block(); ++i) {
       const uint32_t target = job.targets[i - job.first_block()];
       const auto block_begin = static_cast<int32_t>(i) * kBlockRows;
       // In place the rows before n_same are there already; a fresh block needs them too.
-      const int32_t begin = target == table.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
+      const int32_t begin = target == list.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
       const int32_t end = std::min(block_begin + kBlockRows, job.n_kept());
       for (int32_t row = begin; row < end; ++row) {
         const int32_t source = job.rows[static_cast<size_t>(row)];
-        impl.move_row(target, row % kBlockRows, table.block_of(source), source % kBlockRows);
+        Impl::move_row(*job.in, head_dim, target, row % kBlockRows, list.block_of(source), source % kBlockRows);
       }
     }
   };
@@ -143,16 +160,16 @@ Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) 
   });
 
   for (Job& job : jobs) {
-    HeadTable& table = *job.table;
+    RowList& list = *job.list;
     for (size_t i = job.first_block(); i < job.end_block(); ++i) {
-      const uint32_t old = std::exchange(table.blocks[i], job.targets[i - job.first_block()]);
-      if (old != table.blocks[i])
-        impl.pool.release(old);
+      const uint32_t old = std::exchange(list.blocks[i], job.targets[i - job.first_block()]);
+      if (old != list.blocks[i])
+        job.in->pool.release(old);
     }
-    impl.evicted_rows += table.n_rows - job.n_kept();
-    impl.shrink(table, job.n_kept());
+    impl.evicted_rows += list.n_rows - job.n_kept();
+    Impl::shrink(*job.in, list, job.n_kept());
   }
-  impl.pool.trim();
+  impl.trim();
   return {};
 }
 

@@ -24,22 +24,31 @@ namespace kedge::kv {
 
 using SequenceId = int32_t;
 
+inline constexpr int kDefaultF16Window = 32;
+
 struct StoreShape {
   int n_layers = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
-  RowType type = RowType::f16;
+  RowTypes type = RowType::f16;
+  // Quantised rows only: at least this many newest rows of a head are kept in f16 (its tail); a multiple of 16. They
+  // are quantised by settle(), 16 at a time, when they have left the window.
+  int f16_window = kDefaultF16Window;
   int n_notes = 1;  // f32 columns beside each row; column kScoreNote is what a scorer last said
 };
 inline constexpr int kScoreNote = 0;
 
 // Bytes of one block: payload, positions, flags and scores, and what the store keeps per block. Everything that the
 // budget counts is blocks:
-//   payload    head_dim * kBlockRows * 2 (K and V) * kRowTypeBytes
+//   payload    block_layout(head_dim, type).bytes
 //   metadata   kBlockRows * (position 4 + notes 4 each + flags 1)
 //   books      reference count 4 + entry in the owner's table 8 (4, doubled for a growing vector) + bitmaps 1
 // Not counted: some 32 bytes per (layer, head) of a sequence, and 4 bytes per block that a fork shares.
 int64_t block_bytes_total(const StoreShape& shape);
+int64_t tail_block_bytes(const StoreShape& shape);  // of a block of the f16 tail
+// Most bytes that the tails of one sequence take beside blocks for all of its rows, if at most n_append rows are
+// appended to one layer between two calls of settle(). 0 for 16-bit types.
+int64_t tail_bytes(const StoreShape& shape, int64_t n_append);
 // Blocks (bytes) that n_rows rows in each of n_heads heads take.
 int64_t bytes_for_rows(const StoreShape& shape, int64_t n_rows, int64_t n_heads);
 
@@ -49,10 +58,10 @@ struct StoreStats {
   int64_t peak_bytes = 0;    // largest live_bytes ever; <= budget_bytes always (checked)
   int64_t live_rows = 0;     // rows held (shared rows once per block, not per sequence)
   int64_t evicted_rows = 0;  // rows removed by compact() since creation
-  int64_t total_blocks = 0;
-  int64_t free_blocks = 0;
-  double fill = 0;        // live_rows * block_bytes_total / kBlockRows / live_bytes; 1 = no fragmentation (empty: 1)
-  double sequential = 0;  // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
+  int64_t total_blocks = 0;  // of the body, as many as the budget holds
+  int64_t free_blocks = 0;   // of the body, that can still be taken
+  double fill = 0;           // share of the slots in live blocks that hold a row; 1 = no fragmentation (empty: 1)
+  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
 };
 
 // Rows of one head that stay, as indices into its current rows, strictly ascending.
@@ -82,8 +91,16 @@ class Store {
 
   // Makes room so that n_rows more rows can be appended to every head of layers [layer_begin, layer_end):
   // allocates blocks and un-shares a partly filled last block. All or nothing. Error: budget_impossible with the
-  // arithmetic.
+  // arithmetic. Quantised rows: this is room for rows once they have left the window; open_tail() makes room to append.
   Status reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows);
+
+  // Quantised rows come in by way of the f16 tail: open_tail(), append(), attend, settle(). Both do nothing in stores
+  // of 16-bit rows.
+  // Room for n_rows more rows in the tails of these layers, as reserve() does it for the rest.
+  Status open_tail(SequenceId seq, int layer_begin, int layer_end, int n_rows);
+  // Quantises the rows of these layers that have left the window, whole blocks of 16. reserve() has made room for them
+  // (checked). Heads are independent; `executor` spreads them.
+  void settle(SequenceId seq, int layer_begin, int layer_end, Executor& executor);
 
   // Gives back reserved blocks that hold no row, in all layers.
   void release_reserved(SequenceId seq);
@@ -100,8 +117,8 @@ class Store {
   void append(SequenceId seq, int layer, int head, const AppendRows& rows);
 
   // Fills a head that has no rows with all that `from` sees, bit for bit; notes and flags are 0 as in any new row.
-  // `from` may be of another store with the same head_dim and row type (checked). Room must have been reserved
-  // (checked).
+  // `from` may be of another store with the same head_dim and row types (checked). Room must have been reserved
+  // (checked), and opened for its tail.
   void copy_rows(SequenceId seq, int layer, int head, const KvHeadView& from);
 
   KvHeadView view(SequenceId seq, int layer, int head) const;
@@ -127,7 +144,8 @@ class Store {
   // Heads are independent; `executor` spreads them.
   Status compact(SequenceId seq, const KeepPlan& plan, Executor& executor);
 
-  // Removes all rows with position >= n_tokens from every head (rewind), and reserved blocks. Never copies.
+  // Removes all rows with position >= n_tokens from every head (rewind), and reserved blocks. Never copies. Rows that
+  // were quantised meanwhile stay so: to come back to recent rows in f16, fork first and go on from the fork.
   void truncate(SequenceId seq, int32_t n_tokens);
 
   // One head's rows as bytes, exactly: positions, notes and payload, whatever blocks they are in. Appended to `out`.
@@ -138,13 +156,13 @@ class Store {
   // n_tokens, values be finite), budget_impossible. Nothing has changed then.
   Status import_rows(SequenceId seq, int layer, int head, std::span<const std::byte> bytes, int64_t n_tokens);
 
-  // Blocks of one layer of a sequence.
+  // Blocks of the body of one layer of a sequence.
   struct LayerBlocks {
-    int64_t own = 0;           // no other sequence has them; reserved ones too
-    int64_t shared = 0;        // some other sequence has them as well
-    int64_t shared_tails = 0;  // of those, the ones that the next append must copy
+    int64_t own = 0;      // no other sequence has them; reserved ones too
+    int64_t shared = 0;   // some other sequence has them as well
+    int64_t missing = 0;  // what reserve() would take for n_rows more: new ones, and copies of shared last ones
   };
-  LayerBlocks layer_blocks(SequenceId seq, int layer) const;
+  LayerBlocks layer_blocks(SequenceId seq, int layer, int n_rows = 0) const;
 
   // Bookkeeping of a sequence (no row data): positions per layer and head. For maps, tests and files.
   struct Snapshot {

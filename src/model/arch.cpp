@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/check.h"
 #include "tensor/types.h"
 
 namespace kedge::model {
@@ -162,6 +163,29 @@ tensor::RopeParams read_rope(KeyReader& keys, int n_dims, int n_ctx_train) {
     rope.attn_factor *= mscale * (1.0F / (1.0F + 0.1F * std::log(s)));
   }
   return rope;
+}
+
+std::vector<float> transposed_f32(const tensor::GgufFile& file, const std::string& name) {
+  constexpr int64_t kTile = 16;  // rows turned together: writes of a whole cache line
+  const tensor::TensorInfo* info = file.find(name);
+  check(info != nullptr && info->n_dims == 2, "the matrix is in the file");
+  const int64_t n_in = info->ne[0];
+  const int64_t n_out = info->ne[1];
+  const size_t bytes = tensor::row_bytes(info->type, n_in);
+  std::vector<float> rows(static_cast<size_t>(kTile * n_in));
+  std::vector<float> out(static_cast<size_t>(n_in * n_out));
+  for (int64_t begin = 0; begin < n_out; begin += kTile) {
+    const int64_t n = std::min(kTile, n_out - begin);
+    for (int64_t r = 0; r < n; ++r) {
+      tensor::row_to_f32(info->type, info->data + static_cast<size_t>(begin + r) * bytes,
+                         std::span(rows).subspan(static_cast<size_t>(r * n_in), static_cast<size_t>(n_in)));
+    }
+    for (int64_t i = 0; i < n_in; ++i) {
+      for (int64_t r = 0; r < n; ++r)
+        out[static_cast<size_t>(i * n_out + begin + r)] = rows[static_cast<size_t>(r * n_in + i)];
+    }
+  }
+  return out;
 }
 
 void describe(const tensor::GgufFile& file, HyperParams& hyper) {

@@ -82,6 +82,10 @@ class TensorReader {
 // of a head.
 tensor::RopeParams read_rope(KeyReader& keys, int n_dims, int n_ctx_train);
 
+// A matrix of the file, [n_out, n_in] of any type that can be read, as f32 [n_in][n_out]. The tensor is there
+// (checked).
+std::vector<float> transposed_f32(const tensor::GgufFile& file, const std::string& name);
+
 // general.name, size and type of the weights: what is the same for all architectures.
 void describe(const tensor::GgufFile& file, HyperParams& hyper);
 

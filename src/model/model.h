@@ -45,6 +45,9 @@ class Model {
   // needed after attention (the last layer of a prompt), the result is then [rows_out, n_embd].
   virtual tensor::Tensor layer(tensor::Graph& graph, int layer, tensor::Tensor x, tensor::Tensor positions,
                                int64_t rows_out, attention::AttentionPort& port) const = 0;
+  // How the heads' outputs enter the residual stream, dequantised: f32 [n_heads * head_dim][n_embd], without bias.
+  // n_heads * head_dim * n_embd * 4 bytes: 1.3 MB for a model of 135 M parameters, 67 MB for one of 8 G.
+  virtual std::vector<float> output_projection(int layer) const = 0;
   // x f32 [n, n_embd] -> logits f32 [n, n_vocab]
   virtual tensor::Tensor head(tensor::Graph& graph, tensor::Tensor x) const = 0;
 

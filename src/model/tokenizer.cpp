@@ -118,6 +118,10 @@ bool Tokenizer::is_end_of_generation(Token token) const {
 bool Tokenizer::is_control(Token token) const {
   return token >= 0 && token < impl_->n_vocab && llama_vocab_is_control(impl_->vocab, token);
 }
+bool Tokenizer::is_marker(Token token) const {
+  constexpr int kMarkers = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED;
+  return token >= 0 && token < impl_->n_vocab && (llama_vocab_get_attr(impl_->vocab, token) & kMarkers) != 0;
+}
 
 std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
   check(text.size() < INT32_MAX, "tokenize: more than 2 GiB of text");

@@ -27,6 +27,7 @@ class Tokenizer {
   bool adds_bos() const;
   bool is_end_of_generation(Token token) const;
   bool is_control(Token token) const;
+  bool is_marker(Token token) const;  // control, or defined by the model's users, such as chat markers
   // parse_special: markers such as <|im_start|> become their tokens. add_special: BOS/EOS as the model wants them.
   std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
   std::string piece(Token token, bool render_special = false) const;  // bytes; may be part of a UTF-8 character

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "session/observations.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -24,15 +25,14 @@ bool Timeline::within(int layer, const EvictionTarget& target) const {
 eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                            std::vector<attention::ObservedWindow>& windows) const {
   const model::HyperParams& hyper = engine_.model->hyper();
-  const int64_t rows_total = target.rows_exact > 0
-                                 ? target.rows_exact
-                                 : target.blocks * kBlockRows - int64_t{hyper.n_kv_heads} * target.growth;
-  const double budget_rows = static_cast<double>(rows_total) / hyper.n_kv_heads;
+  const double budget_rows = rows_of(target, hyper.n_kv_heads);
   eviction::LayerInput in{.n_sinks = policy_.sinks.rows(budget_rows),
                           .n_recent = policy_.recent.rows(budget_rows),
                           .blocks_total = target.blocks,
                           .growth = target.growth,
                           .rows_total = target.rows_exact};
+  if (text_->is_active())
+    in.pinned = text_->pinned(head_room(target, n_tokens)).by;
   windows.resize(static_cast<size_t>(hyper.n_kv_heads));
   for (int head = 0; head < hyper.n_kv_heads; ++head) {
     attention::ObservedWindow& window = windows[static_cast<size_t>(head)];
@@ -62,11 +62,19 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
     return {};
   if (Status status = prepare_eviction(target); !status)
     return status;
+  if (Status status = protection_fits(target, n_tokens); !status)
+    return status;
+  last_target_ = target;
   const Stopwatch watch;
   const bool late =
       options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  const eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  LayerHistory history;
+  observations_->add_pending(layer, taps_, n_tokens);
+  observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  if (watch_)
+    watch_(in);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {

@@ -4,7 +4,8 @@
 //              | preamble_crc u32                                                                    40 bytes
 //   sections   tokens i32 [n_tokens] | logits f32 [n_vocab or 0] | observed positions i32, q f32, y f32
 //   (attention/taps.h)
-//              | rows: bytes of each head u64 [n_layers * n_kv_heads], then the heads (kv/raw_rows.cpp) | app_data
+//              | history (history_bytes.h) | rows: bytes of each head u64 [n_layers * n_kv_heads], then the heads
+//              (kv/raw_rows.cpp) | app_data
 //   header     JSON: model, options, policy, counters, sampler, name, size and CRC-32 of every section, in their order
 //
 // Little-endian, without gaps: every byte of a file is under a checksum. CRC-32 because damage is what has to be found,
@@ -58,6 +59,9 @@ struct FileHeader {
   int64_t n_tokens = 0;
   int64_t evicted_rows = 0;
   int64_t evicted_until = 0;
+  int64_t last_blocks = 0;  // what the last eviction had to leave (EvictionTarget)
+  int64_t last_growth = 0;
+  int64_t last_rows_exact = 0;
   int64_t n_observed = 0;  // query rows of each head that the observed sections have room for
   Stats stats;             // at the time of saving
   std::optional<model::SamplerState> sampler;
@@ -72,6 +76,7 @@ struct FileParts {
   std::span<const int32_t> observed_positions;
   std::span<const float> observed_q;
   std::span<const float> observed_y;
+  std::span<const std::byte> history;
   int n_heads = 0;  // layers x kv heads
   // Appends the rows of head `index` to `out`.
   std::function<void(int index, std::vector<std::byte>& out)> export_head;
@@ -97,6 +102,7 @@ struct FileView {
   std::vector<int32_t> observed_positions;
   std::vector<float> observed_q;
   std::vector<float> observed_y;
+  std::span<const std::byte> history;             // history_bytes.h
   std::vector<std::span<const std::byte>> heads;  // [n_layers * n_kv_heads]
   std::string app_data;
 };

@@ -14,11 +14,14 @@ constexpr int64_t kMostTokens = INT32_MAX;
 constexpr int64_t kMostCount = int64_t{1} << 62;
 constexpr double kMostBytes = 1e15;
 constexpr double kMostTime = 1e18;
+constexpr int64_t kMostBlocks = int64_t{1} << 40;
 constexpr uint64_t kMostDraws = 100'000'000;  // drawn again one by one when a sampler is resumed
-constexpr size_t kMostText = 1 << 16;
+constexpr size_t kMostText = 1 << 20;
+constexpr size_t kMostItems = 1 << 20;
 
 constexpr std::array<const char*, 4> kBudgetKinds = {"unlimited", "bytes", "share", "rows"};
 constexpr std::array<const char*, 3> kOverflows = {"evict", "error", "truncate"};
+constexpr std::array<const char*, 2> kProtectOverflows = {"error", "oldest"};
 constexpr std::array<const char*, 3> kOrders = {"automatic", "layer_major", "chunked"};
 
 class Writer {
@@ -44,6 +47,15 @@ class Writer {
     Writer inner;
     visit(inner);
     json_[name] = std::move(inner.json_);
+  }
+  template <typename T, typename Visit>
+  void list(const char* name, std::vector<T>& items, Visit&& visit) {
+    json_[name] = Json::array();
+    for (T& item : items) {
+      Writer inner;
+      visit(inner, item);
+      json_[name].push_back(std::move(inner.json_));
+    }
   }
   Json& json() { return json_; }
 
@@ -125,6 +137,20 @@ class Reader {
     Reader inner(*field, path_ + name + ".", error_);
     visit(inner);
   }
+  template <typename T, typename Visit>
+  void list(const char* name, std::vector<T>& items, Visit&& visit) {
+    const Json* field = find(name);
+    if (field == nullptr)
+      return;
+    if (!field->is_array() || field->size() > kMostItems)
+      return refuse(name, *field, "a list");
+    for (const Json& entry : *field) {
+      if (!entry.is_object())
+        return refuse(name, entry, "objects");
+      Reader inner(entry, path_ + name + ".", error_);
+      visit(inner, items.emplace_back());
+    }
+  }
   const Json* find(const char* name) {
     const auto it = json_.find(name);
     if (it != json_.end())
@@ -161,6 +187,21 @@ void visit_model(Visitor& v, ModelIdentity& m) {
 }
 
 template <typename Visitor>
+void visit_protection(Visitor& v, Protection& p) {
+  v.list("spans", p.spans, [](auto& o, TokenSpan& span) {
+    o.integer("begin", span.begin, 0, kMostTokens);
+    o.integer("end", span.end, 0, kMostTokens);
+  });
+  v.list("phrases", p.phrases, [](auto& o, ProtectedPhrase& phrase) {
+    o.text("text", phrase.text);
+    o.flag("match_case", phrase.match_case);
+  });
+  v.text("domain", p.domain);
+  v.integer("special_quota", p.special_quota, 0, kMostTokens);
+  v.choice("overflow", p.overflow, kProtectOverflows);
+}
+
+template <typename Visitor>
 void visit_options(Visitor& v, SessionOptions& o) {
   v.object("budget", [&](auto& b) {
     b.choice("kind", o.budget.kind, kBudgetKinds);
@@ -170,18 +211,26 @@ void visit_options(Visitor& v, SessionOptions& o) {
   v.text("policy", o.policy);
   v.text("sinks", o.sinks);
   v.text("recent", o.recent);
+  v.object("protect", [&](auto& p) { visit_protection(p, o.protect); });
   v.choice("overflow", o.overflow, kOverflows);
   v.choice("order", o.order, kOrders);
   v.integer("n_ctx", o.n_ctx, 0, kMostTokens);
   v.integer("n_batch", o.n_batch, 1, kMostTokens);
   v.integer("n_ubatch", o.n_ubatch, 1, kMostTokens);
-  v.text("cache_type", o.cache_type);
+  v.text("cache_type_k", o.cache_type_k);
+  v.text("cache_type_v", o.cache_type_v);
+  v.integer("f16_window", o.f16_window, 0, kMostTokens);
   v.unsigned_integer("seed", o.seed, UINT64_MAX);
   v.real("policy_time_limit_ms", o.policy_time_limit_ms, 0, kMostTime);
   v.integer("expected_prompt", o.expected_prompt, 0, kMostTokens);
   v.integer("expected_generated", o.expected_generated, -1, kMostTokens);
   v.integer("branch_tokens", o.branch_tokens, -1, kMostTokens);
   v.integer("n_observed", o.n_observed, 0, kMostTokens);
+  v.object("histories", [&](auto& h) {
+    h.flag("attention_sum", o.histories.attention_sum);
+    h.flag("query_moments", o.histories.query_moments);
+    h.flag("reconstruction", o.histories.reconstruction);
+  });
   v.flag("trace_memory", o.trace_memory);
   v.flag("hold_continuation", o.hold_continuation);
 }
@@ -225,6 +274,9 @@ void visit_header(Visitor& v, FileHeader& h) {
   v.integer("n_tokens", h.n_tokens, 0, kMostTokens);
   v.integer("evicted_rows", h.evicted_rows, 0, kMostCount);
   v.integer("evicted_until", h.evicted_until, 0, kMostTokens);
+  v.integer("last_blocks", h.last_blocks, 0, kMostBlocks);
+  v.integer("last_growth", h.last_growth, 0, kMostTokens);
+  v.integer("last_rows_exact", h.last_rows_exact, 0, kMostBlocks);
   v.integer("n_observed", h.n_observed, 0, 1 << 20);
   v.object("stats", [&](auto& o) { visit_stats(o, h.stats); });
 }

@@ -10,8 +10,8 @@
 namespace kedge::session {
 namespace {
 
-constexpr std::array<std::string_view, 7> kSections = {
-    "tokens", "logits", "observed_positions", "observed_q", "observed_y", "rows", "app_data"};
+constexpr std::array<std::string_view, 8> kSections = {
+    "tokens", "logits", "observed_positions", "observed_q", "observed_y", "history", "rows", "app_data"};
 constexpr int64_t kMostHeaderBytes = int64_t{64} << 20;
 
 using Bytes = std::span<const std::byte>;
@@ -181,14 +181,15 @@ Result<FileView> read(Bytes bytes) {
   view.observed_positions = values<int32_t>((*parts)[2]);
   view.observed_q = values<float>((*parts)[3]);
   view.observed_y = values<float>((*parts)[4]);
-  view.app_data.assign(reinterpret_cast<const char*>((*parts)[6].data()), (*parts)[6].size());
+  view.history = (*parts)[5];
+  view.app_data.assign(reinterpret_cast<const char*>((*parts)[7].data()), (*parts)[7].size());
   if (Status status = check_tokens(view.tokens, h.model.n_vocab, "section 'tokens'"); !status)
     return status.error();
   if (h.sampler) {
     if (Status status = check_tokens(h.sampler->recent, h.model.n_vocab, "header field 'sampler.recent'"); !status)
       return status.error();
   }
-  Result<std::vector<Bytes>> heads = find_heads(h, (*parts)[5]);
+  Result<std::vector<Bytes>> heads = find_heads(h, (*parts)[6]);
   if (!heads)
     return heads.error();
   view.heads = *std::move(heads);

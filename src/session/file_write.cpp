@@ -158,6 +158,7 @@ Status write_session_file(const FileParts& parts, const std::string& path) {
   sections.whole("observed_positions", parts.observed_positions);
   sections.whole("observed_q", parts.observed_q);
   sections.whole("observed_y", parts.observed_y);
+  sections.whole("history", parts.history);
   add_rows(parts, sections);
   sections.whole("app_data", std::span<const char>(parts.app_data));
   if (!sections.status())

@@ -1,8 +1,11 @@
 // A second timeline over rows that are already there. Under other options: what a prefill in layer-major order does,
 // with copied rows in the place of computed ones. Attention comes before eviction, so that the rows of a full cache,
 // the observed queries and the logits are the same for every policy and budget.
+#include <algorithm>
 #include <string>
 
+#include "session/observations.h"
+#include "session/reconstruct.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -22,7 +25,7 @@ Result<std::unique_ptr<Timeline>> Timeline::fork(const SessionOptions& options) 
 
 // Exact at any time: the same rows, in a store of the same size.
 Result<std::unique_ptr<Timeline>> Timeline::fork() const {
-  Result<std::unique_ptr<Timeline>> child = create(engine_, options_);
+  Result<std::unique_ptr<Timeline>> child = create(engine_, asked_);
   if (!child)
     return child.error();
   std::vector<std::byte> bytes;
@@ -46,13 +49,22 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
     return refused("nothing has been read");
   if (store_->n_rows_total(sequence_) != heads * n_tokens_)
     return refused("rows were evicted here; a fork without options goes on with those that are left");
-  if (child.options_.cache_type != options_.cache_type)
-    return refused("cache type " + child.options_.cache_type + ", here " + options_.cache_type);
+  if (child.store_->shape().type != store_->shape().type) {
+    return refused("cache types " + child.options_.cache_type_k + " and " + child.options_.cache_type_v + ", here " +
+                   options_.cache_type_k + " and " + options_.cache_type_v);
+  }
+  if (store_->shape().type.quantised() && (child.plan_.f16_rows.window != plan_.f16_rows.window ||
+                                           child.plan_.f16_rows.ubatch_tokens != plan_.f16_rows.ubatch_tokens)) {
+    return refused("this budget holds fewer rows in f16");
+  }
   if (child.plan_.evicts && !child.plan_.layer_major)
     return refused("this budget reads a prompt of " + std::to_string(n_tokens_) + " tokens in chunks");
   if (child.options_.n_ctx > 0 && n_tokens_ > child.options_.n_ctx)
     return refused("a context of " + std::to_string(child.options_.n_ctx) + " is shorter than what was read");
-  const int observed = child.policy_.needs().window;
+  const eviction::Needs needs = recorded_needs(child.options_, child.policy_);
+  if (const std::string missing = observations_->missing(needs); !missing.empty())
+    return refused("the policy reads " + missing + ", which were not recorded here (SessionOptions::histories)");
+  const int observed = needs.window;
   if (observed > taps_.window()) {
     return refused("the policy observes " + std::to_string(observed) + " query rows, kept here " +
                    std::to_string(taps_.window()));
@@ -60,15 +72,38 @@ Status Timeline::acceptable_fork(const Timeline& child) const {
   return {};
 }
 
+// Rows and what was recorded about them. Where the child would have repeated the prompt, room is taken for that as
+// well, so that its peak is that of a session of its own.
+Status Timeline::copy_layer(const Timeline& parent, int layer) {
+  for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head)
+    store_->copy_rows(sequence_, layer, head, parent.view(layer, head));
+  const bool repeated = is_repeated({.tokens = {}, .evict = plan_.evicts});
+  observations_->copy_layer(*parent.observations_, layer, repeated);
+  if (!repeated)
+    return {};
+  size_t longest = 0;
+  for (const Probe& probe : make_probes(probe_text(engine_.tokenizer), tokens_, 0))
+    longest = std::max(longest, probe.tokens.size());
+  const Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(longest));
+  store_->release_reserved(sequence_);
+  return status;
+}
+
 Status Timeline::copy_prompt(const Timeline& parent) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t n = parent.n_tokens_;
+  text_->append(parent.tokens_);
+  if (Status status = plan_.evicts ? prompt_protection_fits(n, true, false) : Status(); !status)
+    return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
+  tokens_ = parent.tokens_;
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n)); !status)
       return status;
-    for (int head = 0; head < hyper.n_kv_heads; ++head)
-      store_->copy_rows(sequence_, layer, head, parent.view(layer, head));
+    if (Status status = store_->open_tail(sequence_, layer, layer + 1, parent.view(layer, 0).n_tail); !status)
+      return status;
+    if (Status status = copy_layer(parent, layer); !status)
+      return status;
     const double done = static_cast<double>(n * (layer + 1)) / hyper.n_layers;
     trace(done);
     if (!plan_.evicts)
@@ -78,7 +113,6 @@ Status Timeline::copy_prompt(const Timeline& parent) {
     trace(done);
   }
   n_tokens_ = n;
-  tokens_ = parent.tokens_;
   logits_ = parent.logits_;
   counters_.prompt_tokens = n;
   return {};

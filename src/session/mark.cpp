@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "session/observations.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -14,6 +15,8 @@ Snapshot Timeline::snapshot() const {
           .tokens = tokens_,
           .logits = logits_,
           .taps = taps_,
+          .history = observations_->state(),
+          .last_target = last_target_,
           .counters = counters_,
           .evicted_rows = held.evicted_rows + evicted_before_,
           .evicted_until = evicted_until_,
@@ -26,6 +29,10 @@ void Timeline::adopt(const Snapshot& from) {
   tokens_ = from.tokens;
   logits_ = from.logits;
   taps_ = from.taps;
+  observations_->adopt(from.history, n_tokens_);
+  text_->truncate(0);
+  text_->append(tokens_);
+  last_target_ = from.last_target;
   counters_ = from.counters;
   evicted_before_ = from.evicted_rows - store_->stats().evicted_rows;
   evicted_until_ = from.evicted_until;
@@ -73,8 +80,12 @@ void Timeline::mark(Mark kind) {
   int64_t marked = 0;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
     marked += store_->layer_blocks(sequence_, layer).shared;
-  plan_ = plan_branch(store_->shape(), policy_, session_request(engine_.model->hyper(), options_), plan_,
-                      store_->stats().total_blocks - marked);
+  // What follows has tails of its own.
+  const int64_t rows_bytes =
+      store_->stats().budget_bytes - 2 * kv::tail_bytes(store_->shape(), plan_.f16_rows.ubatch_tokens);
+  const Request request = session_request(engine_, options_, recorded_needs(options_, policy_));
+  plan_ = plan_branch(store_->shape(), policy_, request, plan_,
+                      rows_bytes / kv::block_bytes_total(store_->shape()) - marked);
 }
 
 void Timeline::drop_mark() {
@@ -103,8 +114,8 @@ Status Timeline::rewind(int64_t n_tokens) {
     return refused("allowed are 0.." + std::to_string(n_tokens_));
   if (n_tokens == n_tokens_)
     return {};
-  if (store_->shape().n_notes > 1)
-    return refused("the policy keeps a history of each row, which later tokens are part of");
+  if (observations_->wants_queries() || store_->shape().n_notes > 1)
+    return refused("the policy keeps a history, which the tokens behind it are part of");
   if (n_tokens < evicted_until_)
     return refused("rows were evicted when there were " + std::to_string(evicted_until_));
   if (!taps_.reach_back_to(static_cast<int32_t>(n_tokens))) {
@@ -115,6 +126,8 @@ Status Timeline::rewind(int64_t n_tokens) {
     drop_mark();
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens));
   taps_.truncate(static_cast<int32_t>(n_tokens));
+  text_->truncate(n_tokens);
+  observations_->forget(n_tokens);
   tokens_.resize(static_cast<size_t>(n_tokens));
   n_tokens_ = n_tokens;
   logits_.clear();
@@ -123,20 +136,11 @@ Status Timeline::rewind(int64_t n_tokens) {
 
 // ---- room beside a mark ----
 
-// What n more rows in each head of a layer take: new blocks, and a copy of a last block that the mark shares.
-int64_t Timeline::layer_blocks_needed(int layer, int64_t n_tokens) const {
-  int64_t blocks = mark_ ? store_->layer_blocks(sequence_, layer).shared_tails : 0;
-  for (int head = 0; head < engine_.model->hyper().n_kv_heads; ++head) {
-    const int64_t rows = store_->n_rows(sequence_, layer, head);
-    blocks += (rows + n_tokens + kBlockRows - 1) / kBlockRows - (rows + kBlockRows - 1) / kBlockRows;
-  }
-  return blocks;
-}
-
 // A layer of a branch owns at most its share: that leaves the room which the copies of an eviction need.
 bool Timeline::branch_has_room(int64_t n_tokens) const {
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
-    if (store_->layer_blocks(sequence_, layer).own + layer_blocks_needed(layer, n_tokens) > plan_.decoding.blocks)
+    const kv::Store::LayerBlocks blocks = store_->layer_blocks(sequence_, layer, static_cast<int>(n_tokens));
+    if (blocks.own + blocks.missing > plan_.decoding.blocks)
       return false;
   }
   return true;

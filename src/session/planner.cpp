@@ -13,6 +13,7 @@ constexpr int64_t kLongestLayerMajor =
     32768;  // beyond it a row budget reads the prompt in chunks: hidden rows cost memory
 constexpr double kLeastLayerMajorShare =
     0.5;                            // a byte budget gives up at most this part of its rows for the exact order
+constexpr int64_t kTailShare = 8;   // quantised rows: f16 rows take at most 1/8 of a byte budget, if that is possible
 constexpr int64_t kChunkShare = 8;  // a chunk's working space is at most 1/8 of the budget
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -30,12 +31,24 @@ struct Planner {
   const Budget& budget;
   const eviction::Policy& policy;
   const Request& request;
+  int ubatch_tokens;
 
   int64_t heads() const { return shape.n_kv_heads; }
   int64_t layers() const { return shape.n_layers; }
   int64_t block_bytes() const { return kv::block_bytes_total(shape); }
+  // Quantised rows: the f16 tails, which stand beside the blocks that everything below counts.
+  // A branch has tails of its own.
+  int64_t tail_bytes() const { return kv::tail_bytes(shape, ubatch_tokens) * (request.branch_tokens == 0 ? 1 : 2); }
+  int64_t full_bytes() const {
+    kv::StoreShape full = shape;
+    full.type = RowType::f16;
+    return full_blocks(known_tokens()) * kv::block_bytes_total(full);
+  }
   int64_t known_tokens() const { return request.prompt_tokens + std::max<int64_t>(request.generated_tokens, 0); }
   int64_t full_blocks(int64_t tokens) const { return layers() * heads() * row_blocks(tokens); }
+
+  // Blocks of a layer that reads a chunk of n tokens: its rows, and those of the repetition that it may be read with.
+  int64_t reading_blocks(int64_t n) const { return working_blocks(shape, n + probe_rows(n, request.probe_extra)); }
 
   int interval() const {
     const int every = policy.schedule->info().every_n;
@@ -48,17 +61,17 @@ struct Planner {
     return sinks + recent + 1;
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
-  int64_t least_total() const {
-    return layers() * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
-  }
+  int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows); }
 
   // Blocks for a branch of so many tokens: in each head a copy of the last block and the new rows, in each layer what
   // copies on eviction need (plan_branch). Not known: as many as the marked rows.
   int64_t branch_wanted(int64_t if_not_known) const {
     if (request.branch_tokens == 0)
       return 0;
+    // Quantised rows: room for those in the tail too, which a mark does not hold.
+    const int64_t tails = shape.type.quantised() ? heads() * row_blocks(shape.f16_window + kBlockRows) : 0;
     return request.branch_tokens < 0 ? if_not_known
-                                     : (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1);
+                                     : (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1) + tails;
   }
   // Of what may be given up for a branch. A policy that evicts nothing cannot do with less than all of it.
   int64_t branch_blocks(int64_t most) const {
@@ -66,7 +79,7 @@ struct Planner {
   }
   // A branch fits as a whole, or can be evicted while 16 more rows are read.
   int64_t least_branch() const {
-    const int64_t evicted = (layers() + 1) * heads() * least_blocks_per_head() + working_blocks(shape, kBlockRows);
+    const int64_t evicted = (layers() + 1) * heads() * least_blocks_per_head() + reading_blocks(kBlockRows);
     return policy.evicts ? std::min(branch_wanted(evicted), evicted) : branch_wanted(0);
   }
 
@@ -82,17 +95,21 @@ struct Planner {
     int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
     // A branch gets at most half.
     least = std::max(least + branch_blocks(least), policy.evicts ? 2 * least_branch() : 0);
+    const std::string branch = request.branch_tokens == 0 ? "" : " beside those of a branch";
+    const std::string tails =
+        tail_bytes() == 0 ? "" : text(" beside %lld bytes of f16 rows", static_cast<long long>(tail_bytes()));
     return {ErrorCode::budget_impossible,
             text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head)%s, but %lld layers x %lld kv "
                  "heads need at "
                  "least %lld each (%lld protected rows) and %lld to read the prompt: %lld blocks; the smallest budget "
                  "that works "
                  "here is %lldKiB",
-                 budget.text.c_str(), static_cast<long long>(total), static_cast<long long>(block_bytes()), kBlockRows,
-                 request.branch_tokens == 0 ? "" : " beside those of a branch", static_cast<long long>(layers()),
-                 static_cast<long long>(heads()), static_cast<long long>(least_blocks_per_head()),
-                 static_cast<long long>(fixed_rows() - 1), static_cast<long long>(working_blocks(shape, kBlockRows)),
-                 static_cast<long long>(least), static_cast<long long>(ceil_div(least * block_bytes(), 1024)))};
+                 budget.text.c_str(), static_cast<long long>(std::max<int64_t>(total, 0)),
+                 static_cast<long long>(block_bytes()), kBlockRows, (branch + tails).c_str(),
+                 static_cast<long long>(layers()), static_cast<long long>(heads()),
+                 static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
+                 static_cast<long long>(reading_blocks(kBlockRows)), static_cast<long long>(least),
+                 static_cast<long long>(ceil_div(least * block_bytes() + tail_bytes(), 1024)))};
   }
 
   // The store is larger than the plan's targets by what a branch may hold beside them.
@@ -107,8 +124,8 @@ struct Planner {
   Plan everything_fits(int64_t total_blocks) const {
     Plan plan;
     plan.least_layer_blocks = heads() * least_blocks_per_head();
-    plan.budget_bytes = total_blocks * block_bytes();
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.budget_bytes = total_blocks * block_bytes() + tail_bytes();
+    plan.full_bytes = full_bytes();
     plan.chunk_tokens = request.n_batch;
     if (policy.evicts)
       set_targets(plan, total_blocks, total_blocks / layers(), total_blocks / layers());
@@ -128,7 +145,7 @@ struct Planner {
     const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
     plan.decoding = {.blocks = later_blocks, .growth = g};
     plan.followup_chunk_tokens = chunk_for(total);
-    plan.followup = {.blocks = (total - working_blocks(shape, plan.followup_chunk_tokens)) / layers()};
+    plan.followup = {.blocks = (total - reading_blocks(plan.followup_chunk_tokens)) / layers()};
     plan.after_followup = after_chunk(plan.followup.blocks, later_blocks, g);
     plan.between_chunks = {.blocks = prompt_blocks};
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
@@ -151,15 +168,18 @@ struct Planner {
 
   int chunk_for(int64_t total) const {
     const int64_t spare = total - layers() * heads() * least_blocks_per_head();
-    int64_t chunk = (std::min(total / kChunkShare, spare) / heads() - 1) * kBlockRows;
+    const int64_t rows = (std::min(total / kChunkShare, spare) / heads() - 1) * kBlockRows;
+    int64_t chunk = rows;
+    if (request.probe_extra > 0)  // n rows and the repetition's min(n, kProbeTokens) + probe_extra
+      chunk = std::max((rows - request.probe_extra) / 2, rows - request.probe_extra - kProbeTokens);
     chunk = std::clamp<int64_t>(chunk, kBlockRows, request.n_batch);
     return static_cast<int>(chunk >= 64 ? chunk / 64 * 64 : chunk / kBlockRows * kBlockRows);
   }
 
   Result<Plan> for_bytes() const {
-    const auto all = static_cast<int64_t>(budget.value) / block_bytes();
+    const int64_t all = (static_cast<int64_t>(budget.value) - tail_bytes()) / block_bytes();
     const int64_t branch = branch_blocks(all / 2);
-    Result<Plan> plan = for_blocks(std::max<int64_t>(0, all - branch));
+    Result<Plan> plan = for_blocks(all - branch);
     if (!plan)
       return plan;
     if (branch < least_branch())
@@ -177,10 +197,10 @@ struct Planner {
     Plan plan;
     plan.least_layer_blocks = heads() * least_blocks_per_head();
     plan.evicts = full_blocks(request.prompt_tokens + 1) > total;
-    plan.budget_bytes = total * block_bytes();
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.budget_bytes = total * block_bytes() + tail_bytes();
+    plan.full_bytes = full_bytes();
     const int64_t later = total / layers();
-    const int64_t working = working_blocks(shape, request.prompt_tokens);
+    const int64_t working = reading_blocks(request.prompt_tokens);
     const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
     const double share = static_cast<double>(exact) / static_cast<double>(later);
     const bool possible = working < total && exact >= heads() * least_blocks_per_head();
@@ -189,7 +209,7 @@ struct Planner {
     if (request.order == PrefillOrder::layer_major && !possible)
       return impossible(total);
     plan.chunk_tokens = plan.layer_major ? static_cast<int>(request.prompt_tokens) : chunk_for(total);
-    const int64_t chunked = (total - working_blocks(shape, plan.chunk_tokens)) / layers();
+    const int64_t chunked = (total - reading_blocks(plan.chunk_tokens)) / layers();
     if (!plan.layer_major && chunked < heads() * least_blocks_per_head())
       return impossible(total);
     set_targets(plan, total, plan.layer_major ? exact : chunked, later);
@@ -216,7 +236,7 @@ struct Planner {
     Plan plan;
     plan.evicts = true;
     plan.least_layer_blocks = heads() * least_blocks_per_head();
-    plan.full_bytes = full_blocks(known_tokens()) * block_bytes();
+    plan.full_bytes = full_bytes();
     const int64_t wanted = std::llround(rows) * heads();
     int64_t share = std::max(ceil_div(wanted, kBlockRows), heads() * (hold ? 1 : least_blocks_per_head()));
     if (hold)
@@ -225,10 +245,10 @@ struct Planner {
     plan.chunk_tokens = plan.layer_major
                             ? static_cast<int>(request.prompt_tokens)
                             : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
-    int64_t total = layers() * share + working_blocks(shape, plan.chunk_tokens);
+    int64_t total = layers() * share + reading_blocks(plan.chunk_tokens);
     if (plan.layer_major)
-      total = std::max(layers() * share, (layers() - 1) * share + working_blocks(shape, request.prompt_tokens));
-    plan.budget_bytes = total * block_bytes();
+      total = std::max(layers() * share, (layers() - 1) * share + reading_blocks(request.prompt_tokens));
+    plan.budget_bytes = total * block_bytes() + tail_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
       plan.after_prompt = plan.between_chunks = {.blocks = share, .rows_exact = wanted};
@@ -237,28 +257,76 @@ struct Planner {
     describe(plan);
     return plan;
   }
+
+  Result<Plan> plan() const {
+    if (budget.kind == Budget::Kind::unlimited) {
+      const int64_t tokens = std::max<int64_t>({request.n_ctx, known_tokens(), 1});
+      const int64_t probe = probe_rows(tokens, request.probe_extra);
+      const int64_t all = full_blocks(tokens) + (probe > 0 ? working_blocks(shape, probe) : 0);
+      return everything_fits(request.branch_tokens == 0 ? all : 2 * all);  // address space, until it is used
+    }
+    if (budget.kind == Budget::Kind::bytes)
+      return for_bytes();
+    Result<Plan> plan = for_rows();
+    if (!plan)
+      return plan;
+    // A branch comes on top of rows.
+    const int64_t rows = std::max((plan->budget_bytes - tail_bytes()) / block_bytes(), least_branch());
+    return with_branch(*std::move(plan), branch_blocks(rows));
+  }
 };
 
 }  // namespace
+
+int64_t probe_rows(int64_t n, int64_t extra) { return extra > 0 ? std::min(n, kProbeTokens) + extra : 0; }
 
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
+// What f16 rows may take of a byte budget of quantised rows. As asked where everything fits so; else a smaller ubatch,
+// then a smaller window, until they take an eighth, or nothing is left to give.
+F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction::Policy& policy,
+                     const Request& request) {
+  F16Rows rows{.ubatch_tokens = request.n_ubatch, .window = shape.f16_window};
+  if (budget.kind != Budget::Kind::bytes || !shape.type.quantised())
+    return rows;
+  const auto budget_bytes = static_cast<int64_t>(budget.value);
+  const Planner asked{shape, budget, policy, request, rows.ubatch_tokens};
+  const int64_t full = asked.full_blocks(std::max<int64_t>(asked.known_tokens(), 1)) * asked.block_bytes();
+  if (request.generated_tokens >= 0 && full + asked.tail_bytes() <= budget_bytes)
+    return rows;
+  const int64_t least = std::min(asked.least_total(), asked.full_blocks(std::max<int64_t>(asked.known_tokens(), 1)));
+  const int64_t most = std::min(budget_bytes / kTailShare, budget_bytes - least * asked.block_bytes());
+  const auto too_large = [&] {
+    shape.f16_window = rows.window;
+    return Planner{shape, budget, policy, request, rows.ubatch_tokens}.tail_bytes() > most;
+  };
+  const auto halve_ubatch = [&](int least) {
+    while (rows.ubatch_tokens > least && too_large())
+      rows.ubatch_tokens = std::max(least, rows.ubatch_tokens / 2);
+  };
+  halve_ubatch(64);
+  while (rows.window > 0 && too_large())
+    rows.window -= kBlockRows;
+  halve_ubatch(kBlockRows);
+  return rows;
+}
+
 Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
                        const Request& request) {
-  const Planner planner{shape, budget, policy, request};
-  if (budget.kind == Budget::Kind::unlimited) {
-    const int64_t all = planner.full_blocks(std::max<int64_t>({request.n_ctx, planner.known_tokens(), 1}));
-    return planner.everything_fits(request.branch_tokens == 0 ? all : 2 * all);  // address space, until it is used
-  }
-  Result<Plan> plan = budget.kind == Budget::Kind::bytes ? planner.for_bytes() : planner.for_rows();
-  if (plan.ok() && budget.kind != Budget::Kind::bytes) {  // in rows: a branch comes on top
-    const int64_t rows = std::max(plan->budget_bytes / planner.block_bytes(), planner.least_branch());
-    plan = planner.with_branch(*std::move(plan), planner.branch_blocks(rows));
-  }
-  if (plan.ok() && plan->evicts && request.overflow == Overflow::error) {
-    const int64_t fits = plan->budget_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
+  const F16Rows f16_rows = f16_rows_for(shape, budget, policy, request);
+  kv::StoreShape planned = shape;
+  planned.f16_window = f16_rows.window;
+  const Planner planner{planned, budget, policy, request, f16_rows.ubatch_tokens};
+  Result<Plan> plan = planner.plan();
+  if (!plan)
+    return plan;
+  plan->f16_rows = f16_rows;
+  plan->token_bytes = static_cast<int64_t>(row_bytes(shape.head_dim, shape.type)) * shape.n_layers * shape.n_kv_heads;
+  if (budget.kind != Budget::Kind::unlimited && plan->evicts && request.overflow == Overflow::error) {
+    const int64_t rows_bytes = plan->budget_bytes - planner.tail_bytes();
+    const int64_t fits = rows_bytes / planner.block_bytes() / (planner.layers() * planner.heads()) * kBlockRows;
     return Error{
         ErrorCode::context_too_long,
         text("the prompt has %lld tokens, --kv-budget %s holds %lld and --kv-overflow is 'error'",
@@ -272,14 +340,14 @@ Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, co
   Request branch = request;
   branch.generated_tokens = request.branch_tokens > 0 ? request.branch_tokens : -1;
   const Budget unused;
-  const Planner planner{shape, unused, policy, branch};
-  const int64_t share = own_blocks / (shape.n_layers + 1);
+  const Planner planner{shape, unused, policy, branch, plan.f16_rows.ubatch_tokens};
+  const int64_t share = std::max<int64_t>(0, own_blocks) / (shape.n_layers + 1);
   Plan out = plan;
   if (!policy.evicts)
     return out;
   planner.set_targets(out, own_blocks, share, share);
   out.followup.blocks =
-      std::max<int64_t>(0, own_blocks - working_blocks(shape, out.followup_chunk_tokens)) / (shape.n_layers + 1);
+      std::max<int64_t>(0, own_blocks - planner.reading_blocks(out.followup_chunk_tokens)) / (shape.n_layers + 1);
   out.after_followup = planner.after_chunk(out.followup.blocks, share, out.decoding.growth);
   return out;
 }

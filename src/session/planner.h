@@ -23,11 +23,18 @@ struct Request {
   int64_t generated_tokens = -1;  // -1: not known
   int64_t n_ctx = 0;              // logical limit; sizes the store when the budget is unlimited
   int n_batch = 2048;
+  int n_ubatch = 512;
   bool hold_continuation = false;
   int64_t branch_tokens = 0;  // SessionOptions::branch_tokens
   PrefillOrder order = PrefillOrder::automatic;
   Overflow overflow = Overflow::evict;
+  int64_t probe_extra = 0;  // > 0: chunks are repeated (probe_rows); tokens of a repetition beside the text itself
 };
+
+// A chunk's repetition is made in pieces of at most this many of its tokens, as published (KVzip, arXiv 2505.23416).
+inline constexpr int64_t kProbeTokens = 2048;
+// Rows that the longest piece of the repetition of n tokens adds; 0 where nothing is repeated.
+int64_t probe_rows(int64_t n, int64_t extra);
 
 // Per layer, in blocks of kBlockRows rows of one kv head.
 struct EvictionTarget {
@@ -36,18 +43,33 @@ struct EvictionTarget {
   int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
 };
 
+// Rows per kv head that shares of the budget are shares of.
+inline double rows_of(const EvictionTarget& target, int64_t n_kv_heads) {
+  const int64_t rows =
+      target.rows_exact > 0 ? target.rows_exact : target.blocks * kBlockRows - n_kv_heads * target.growth;
+  return static_cast<double>(rows) / static_cast<double>(n_kv_heads);
+}
+
+// Rows that pass through f16 before they are quantised; as asked, less where a byte budget is small.
+struct F16Rows {
+  int ubatch_tokens = 0;  // tokens of one graph
+  int window = 0;         // newest rows of each head
+};
+
 struct Plan {
   int64_t budget_bytes = 0;  // hard limit of the store
-  int64_t full_bytes = 0;    // full cache of the request as far as it is known
+  int64_t full_bytes = 0;    // full cache of the request in f16, as far as it is known
   bool evicts = false;       // false: the request fits as far as it is known
   bool layer_major = false;  // the whole prompt is one chunk
   int chunk_tokens = 0;
+  F16Rows f16_rows;
   EvictionTarget between_chunks;
   EvictionTarget after_prompt;
   EvictionTarget decoding;
   int followup_chunk_tokens = 0;   // a prompt that was not announced, or a later turn: read in chunks of this size
   EvictionTarget followup;         // what layers are evicted to before and between those chunks
   EvictionTarget after_followup;   // and after the last of them
+  int64_t token_bytes = 0;         // of K and V rows of one token, without metadata
   double rows_per_head = 0;        // kept on average after the prompt
   int64_t branch_blocks = 0;       // of the budget, left free for what follows a mark
   int64_t least_layer_blocks = 0;  // a layer that is evicted can hold no fewer: its protected rows and one more

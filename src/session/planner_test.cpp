@@ -200,5 +200,82 @@ TEST(Planner, TheLastChunkOfALaterTurnFitsToo) {
   }
 }
 
+// ---- quantised rows ----
+
+kv::StoreShape quantised_shape() {
+  kv::StoreShape shape = kShape;
+  shape.type = RowType::q4;
+  return shape;
+}
+
+Result<Plan> quantised_plan(const std::string& budget, const Request& request, const std::string& policy = "andpro") {
+  return make_plan(quantised_shape(), budget_of(budget), *eviction::parse_policy(policy, {}), request);
+}
+
+// Blocks for all rows beside f16 rows for the window and the batch: together within the bytes.
+TEST(PlannerQuantised, BytesAreAHardLimitWithTheF16Rows) {
+  for (const char* budget : {"64MiB", "16MiB", "4MiB", "2MiB", "1MiB"}) {
+    for (const int64_t prompt : {200, 1000, 8000, 60000}) {
+      for (const int64_t generated : {-1, 0, 16, 500}) {
+        SCOPED_TRACE(testing::Message() << budget << " prompt " << prompt << " generated " << generated);
+        const Result<Plan> plan = quantised_plan(budget, {.prompt_tokens = prompt, .generated_tokens = generated});
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        EXPECT_LE(plan->budget_bytes, static_cast<int64_t>(budget_of(budget).value));
+        if (!plan->evicts)
+          continue;
+        kv::StoreShape shape = quantised_shape();
+        shape.f16_window = plan->f16_rows.window;
+        const int64_t blocks =
+            (plan->budget_bytes - kv::tail_bytes(shape, plan->f16_rows.ubatch_tokens)) / kv::block_bytes_total(shape);
+        EXPECT_LE(worst_blocks(*plan), blocks);
+        EXPECT_LE(kShape.n_layers * plan->decoding.blocks, blocks);
+      }
+    }
+  }
+}
+
+TEST(PlannerQuantised, HoldsAboutThreeTimesTheRowsOfF16) {
+  for (const auto& [budget, least] : {std::pair{"64MiB", 3.2}, {"16MiB", 3.0}, {"4MiB", 2.7}}) {
+    const Request request{.prompt_tokens = 60000, .generated_tokens = -1};
+    const Result<Plan> f16 = plan_for(budget, request);
+    const Result<Plan> q4 = quantised_plan(budget, request);
+    ASSERT_TRUE(f16.ok() && q4.ok());
+    EXPECT_GT(static_cast<double>(q4->decoding.blocks), least * static_cast<double>(f16->decoding.blocks)) << budget;
+    EXPECT_EQ(q4->token_bytes, 30 * 3 * 68);
+    EXPECT_EQ(f16->token_bytes, 30 * 3 * 256);
+  }
+}
+
+TEST(PlannerQuantised, ASmallBudgetGivesUpF16RowsAndALargeOneDoesNot) {
+  const Result<Plan> large = quantised_plan("64MiB", {.prompt_tokens = 60000});
+  ASSERT_TRUE(large.ok());
+  EXPECT_EQ(large->f16_rows.window, 32);
+  EXPECT_EQ(large->f16_rows.ubatch_tokens, 512);
+  const Result<Plan> small = quantised_plan("2MiB", {.prompt_tokens = 60000});
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(small->f16_rows.window, 0);
+  EXPECT_EQ(small->f16_rows.ubatch_tokens, 16);
+  const Result<Plan> fits = quantised_plan("3MiB", {.prompt_tokens = 100, .generated_tokens = 10});
+  ASSERT_TRUE(fits.ok());
+  EXPECT_EQ(fits->f16_rows.window, 32) << "everything fits: as without a budget";
+  EXPECT_EQ(fits->f16_rows.ubatch_tokens, 512);
+}
+
+TEST(PlannerQuantised, ImpossibleBudgetsNameTheF16RowsAndASmallestThatWorks) {
+  const Result<Plan> plan = quantised_plan("100KiB", {.prompt_tokens = 1200});
+  ASSERT_FALSE(plan.ok());
+  const std::string& message = plan.error().message;
+  EXPECT_NE(message.find("bytes of f16 rows"), std::string::npos) << message;
+  const size_t at = message.find("works here is ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const Result<Plan> retry = quantised_plan(message.substr(at + 14), {.prompt_tokens = 1200});
+  EXPECT_TRUE(retry.ok()) << message << "\n" << retry.error().message;
+}
+
+TEST(PlannerQuantised, FullCachesAreCountedInF16) {
+  const Request request{.prompt_tokens = 1000, .generated_tokens = 8};
+  EXPECT_EQ(quantised_plan("100%", request)->full_bytes, plan_for("100%", request)->full_bytes);
+}
+
 }  // namespace
 }  // namespace kedge::session

@@ -3,7 +3,9 @@
 #include <string>
 
 #include "session/file.h"
+#include "session/history_bytes.h"
 #include "session/model_identity.h"
+#include "session/observations.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -14,7 +16,8 @@ Error named(const FileView& file, const Error& error) { return {error.code, file
 Error bad(const FileView& file, const std::string& what) { return {ErrorCode::failed, file.name + ": " + what}; }
 
 int observed_rows(const SessionOptions& options, const eviction::Policy& policy) {
-  return std::max(options.n_observed, policy.evicts ? policy.scorer->needs().window : 0);
+  const eviction::Needs recorded = recorded_needs(options, policy);
+  return std::max(recorded.window, Observations::ring_size(recorded));
 }
 
 }  // namespace
@@ -23,13 +26,17 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
   const model::HyperParams& hyper = engine_.model->hyper();
   const attention::Taps::Contents observed = taps_.contents();
   const Snapshot now = snapshot();
+  const std::vector<std::byte> history = history_to_bytes(now.history);
   return write_session_file({.header = {.model = identify(*engine_.model),
-                                        .options = options_,
+                                        .options = asked_,
                                         .policy = policy_.text,
                                         .kernels = engine_.kernels->name,
                                         .n_tokens = n_tokens_,
                                         .evicted_rows = now.evicted_rows,
                                         .evicted_until = evicted_until_,
+                                        .last_blocks = last_target_.blocks,
+                                        .last_growth = last_target_.growth,
+                                        .last_rows_exact = last_target_.rows_exact,
                                         .n_observed = taps_.window(),
                                         .stats = stats(),
                                         .sampler = extras.sampler},
@@ -38,6 +45,7 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
                              .observed_positions = observed.positions,
                              .observed_q = observed.q,
                              .observed_y = observed.y,
+                             .history = history,
                              .n_heads = hyper.n_layers * hyper.n_kv_heads,
                              .export_head =
                                  [&](int index, std::vector<std::byte>& out) {
@@ -96,6 +104,10 @@ Status Timeline::take_over(const FileView& file) {
               .tokens = file.tokens,
               .logits = file.logits,
               .taps = taps_,
+              .history = observations_->state(),
+              .last_target = {.blocks = header.last_blocks,
+                              .growth = static_cast<int32_t>(header.last_growth),
+                              .rows_exact = header.last_rows_exact},
               .counters = header.stats,
               .evicted_rows = header.evicted_rows,
               .evicted_until = header.evicted_until,
@@ -104,7 +116,31 @@ Status Timeline::take_over(const FileView& file) {
       at.taps.load({.q = file.observed_q, .y = file.observed_y, .positions = file.observed_positions}, header.n_tokens);
   if (!wrong.empty())
     return Error{ErrorCode::failed, "section 'observed': " + wrong};
+  const std::string history = history_from_bytes(file.history, header.n_tokens, at.history);
+  if (!history.empty())
+    return Error{ErrorCode::failed, "section 'history': " + history};
+  if (Status status = check_pending(at); !status)
+    return status;
   adopt(at);
+  return {};
+}
+
+// Queries that were not added to the histories yet must be among those that were observed.
+Status Timeline::check_pending(const Snapshot& at) const {
+  if (!observations_->wants_queries())
+    return {};
+  for (size_t layer = 0; layer < at.history.n_added.size(); ++layer) {
+    const auto observed = at.taps.gather({.layer = static_cast<int>(layer),
+                                          .first_head = 0,
+                                          .group = engine_.model->hyper().n_heads,
+                                          .n_tokens = static_cast<int32_t>(at.n_tokens)});
+    const int64_t pending = at.n_tokens - at.history.n_added[layer];
+    if (pending > static_cast<int64_t>(observed.positions.size())) {
+      return Error{ErrorCode::failed, "section 'history': layer " + std::to_string(layer) + ": found " +
+                                          std::to_string(pending) + " queries that were not added, allowed the " +
+                                          std::to_string(observed.positions.size()) + " that were observed"};
+    }
+  }
   return {};
 }
 

@@ -6,19 +6,29 @@
 #include <vector>
 
 #include "attention/taps.h"
+#include "eviction/policy.h"
 #include "kedge/model.h"
 #include "kedge/stats.h"
+#include "session/planner.h"
 
 namespace kedge::session {
+
+// What Observations records, but for the notes of rows.
+struct HistoryState {
+  std::vector<int64_t> n_added;                 // [layer]: queries below this position were added
+  std::vector<eviction::QueryMoments> moments;  // [layer][kv head], or none
+};
 
 struct Snapshot {
   int64_t n_tokens = 0;
   std::vector<Token> tokens;  // all that were read, evicted or not: n_tokens of them
   std::vector<float> logits;  // f32 [n_vocab], or empty
   attention::Taps taps{{}};
-  Stats counters;             // what the timeline itself counts
-  int64_t evicted_rows = 0;   // since the beginning of the sequence
-  int64_t evicted_until = 0;  // length of the sequence at its last eviction
+  HistoryState history;
+  EvictionTarget last_target;  // of the last eviction
+  Stats counters;              // what the timeline itself counts
+  int64_t evicted_rows = 0;    // since the beginning of the sequence
+  int64_t evicted_until = 0;   // length of the sequence at its last eviction
   int64_t peak_bytes = 0;
   size_t n_trace = 0;  // points of the memory trace
 };

@@ -6,6 +6,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "session/observations.h"
+#include "session/reconstruct.h"
+#include "session/row_types.h"
 
 namespace kedge::session {
 
@@ -31,12 +34,28 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   return columns;
 }
 
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy) {
-  return {.n_layers = hyper.n_layers,
-          .n_kv_heads = hyper.n_kv_heads,
-          .head_dim = hyper.head_dim,
-          .type = type,
-          .n_notes = note_columns(policy.needs()).n_notes};
+eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {
+  return policy.needs() | eviction::Needs{.window = options.n_observed,
+                                          .attention_sum = options.histories.attention_sum,
+                                          .query_moments = options.histories.query_moments,
+                                          .reconstruction = options.histories.reconstruction};
+}
+
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
+                                   const eviction::Needs& recorded) {
+  const Result<RowTypes> types = parse_row_types(options.cache_type_k, options.cache_type_v);
+  if (!types)
+    return types.error();
+  if (options.f16_window < 0 || options.f16_window % kBlockRows != 0) {
+    return Error{ErrorCode::usage, "the f16 window is " + std::to_string(options.f16_window) +
+                                       " rows; it must be a multiple of " + std::to_string(kBlockRows) + ", or 0"};
+  }
+  return kv::StoreShape{.n_layers = hyper.n_layers,
+                        .n_kv_heads = hyper.n_kv_heads,
+                        .head_dim = hyper.head_dim,
+                        .type = *types,
+                        .f16_window = options.f16_window,
+                        .n_notes = note_columns(recorded).n_notes};
 }
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
@@ -45,30 +64,36 @@ Result<eviction::Policy> session_policy(const SessionOptions& options) {
   return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
 }
 
-Request session_request(const model::HyperParams& hyper, const SessionOptions& options) {
+Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded) {
   return {.prompt_tokens = options.expected_prompt,
           .generated_tokens = options.expected_generated,
-          .n_ctx = options.n_ctx > 0 ? options.n_ctx : hyper.n_ctx_train,
+          .n_ctx = options.n_ctx > 0 ? options.n_ctx : engine.model->hyper().n_ctx_train,
           .n_batch = options.n_batch,
+          .n_ubatch = options.n_ubatch,
           .hold_continuation = options.hold_continuation,
           .branch_tokens = options.branch_tokens,
           .order = options.order,
-          .overflow = options.overflow};
+          .overflow = options.overflow,
+          .probe_extra = recorded.reconstruction ? probe_text(engine.tokenizer).extra() : 0};
 }
 
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
-                          const eviction::Policy& policy) {
-  const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  return make_plan(store_shape(hyper, type, policy), options.budget, policy, session_request(hyper, options));
+Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy) {
+  const eviction::Needs recorded = recorded_needs(options, policy);
+  const Result<kv::StoreShape> shape = store_shape(engine.model->hyper(), options, recorded);
+  if (!shape)
+    return shape.error();
+  return make_plan(*shape, options.budget, policy, session_request(engine, options, recorded));
 }
 
 Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction::Policy policy, Plan plan)
     : engine_(engine),
+      asked_(options),
       options_(options),
       policy_(std::move(policy)),
       plan_(std::move(plan)),
       taps_({.n_layers = engine.model->hyper().n_layers,
-             .window = std::max(options.n_observed, policy_.needs().window),
+             .window = std::max(recorded_needs(options, policy_).window,
+                                Observations::ring_size(recorded_needs(options, policy_))),
              .n_heads = engine.model->hyper().n_heads,
              .head_dim = engine.model->hyper().head_dim}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
@@ -76,18 +101,17 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .rows = this,
                          .taps = &taps_,
                          .n_threads = engine.compute->n_threads()}),
-      prompt_attention_({.shape = attention_shape(engine.model->hyper()),
-                         .kernels = engine.kernels,
-                         .rows = this,
-                         .taps = &taps_,
-                         .n_threads = engine.compute->n_threads()}) {}
+      prompt_attention_(
+          {.shape = attention_shape(engine.model->hyper()),
+           .kernels = engine.kernels,
+           .rows = this,
+           .taps = &taps_,
+           .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
+           .n_threads = engine.compute->n_threads()}) {}
 
 Timeline::~Timeline() = default;
 
 Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const SessionOptions& options) {
-  if (options.cache_type != "f16" && options.cache_type != "bf16") {
-    return Error{ErrorCode::usage, "cache type '" + options.cache_type + "' is not known; allowed: f16, bf16"};
-  }
   if (options.n_ubatch < 1 || options.n_batch < kBlockRows) {
     return Error{ErrorCode::usage,
                  "ubatch size must be at least 1 and batch size at least " + std::to_string(kBlockRows)};
@@ -96,21 +120,41 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!policy)
     return policy.error();
   const model::HyperParams& hyper = engine.model->hyper();
-  Result<Plan> plan = plan_session(hyper, options, *policy);
+  Result<Plan> plan = plan_session(engine, options, *policy);
   if (!plan)
     return plan.error();
   Result<eviction::Policy> fallback = eviction::parse_policy("streaming", {});
   if (!fallback)
     return fallback.error();
-  const RowType type = options.cache_type == "bf16" ? RowType::bf16 : RowType::f16;
-  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(store_shape(hyper, type, *policy), plan->budget_bytes);
+  const eviction::Needs recorded = recorded_needs(options, *policy);
+  Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
+  if (!shape)
+    return shape.error();
+  shape->f16_window = plan->f16_rows.window;
+  Result<std::unique_ptr<kv::Store>> store = kv::Store::create(*shape, plan->budget_bytes);
   if (!store)
     return store.error();
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
+  timeline->options_.n_ubatch = timeline->plan_.f16_rows.ubatch_tokens;
   timeline->fallback_ = *std::move(fallback);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
+  if (Status status = timeline->open_text(); !status)
+    return status.error();
+  timeline->start_recording(recorded);
   return timeline;
+}
+
+void Timeline::start_recording(const eviction::Needs& recorded) {
+  observations_ = std::make_unique<Observations>(engine_, recorded, *store_, sequence_);
+  if (!recorded.reconstruction)
+    return;
+  probe_attention_ = std::make_unique<attention::RaggedAttention>(
+      attention::RaggedAttention::Options{.shape = attention_shape(engine_.model->hyper()),
+                                          .kernels = engine_.kernels,
+                                          .rows = this,
+                                          .queries = &graph_queries_,
+                                          .n_threads = engine_.compute->n_threads()});
 }
 
 void Timeline::append(int layer, int head, const NewRows& rows) {
@@ -155,7 +199,9 @@ Status Timeline::prefill(std::span<const Token> tokens, const Session::Progress&
   }
   if (Status status = acceptable(tokens); !status)
     return status;
+  text_->append(tokens);
   Status status = read_prompt(tokens, progress);
+  text_->truncate(n_tokens_);
   counters_.prefill_seconds += watch.seconds();
   return status;
 }
@@ -179,12 +225,18 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
   const auto total = static_cast<int64_t>(tokens.size());
   const bool fits = has_room(total);
   const bool planned = n_tokens_ == 0 && plan_.evicts && total == options_.expected_prompt;
-  int64_t step = fits ? options_.n_batch : planned ? plan_.chunk_tokens : plan_.followup_chunk_tokens;
+  int64_t step = fits      ? (options_.histories.reconstruction ? total : options_.n_batch)
+                 : planned ? plan_.chunk_tokens
+                           : plan_.followup_chunk_tokens;
   EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
   if (!fits && !policy_.evicts) {
     return Error{ErrorCode::context_too_long,
                  "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
                      format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
+  }
+  if (Status status = !fits || planned ? prompt_protection_fits(total, planned, !planned || step < total) : Status();
+      !status) {
+    return status;
   }
   if (!fits && !planned) {
     if (Status evicted = evict_all(between); !evicted)
@@ -217,7 +269,9 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   logits_.clear();
   tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
   eviction_started_ms_ = counters_.policy_ms;
-  embed(chunk.tokens);
+  add_pending_queries();
+  embed(chunk.tokens, hidden_);
+  start_probes(chunk);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (!report(static_cast<double>(layer) / hyper.n_layers)) {
       abandon_chunk();
@@ -226,6 +280,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
     Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n));
     if (status)
       status = run_layer(chunk, layer, positions);
+    if (status)
+      status = run_probes(layer, n);
     const double done = static_cast<double>(n_tokens_) + static_cast<double>(n * (layer + 1)) / hyper.n_layers;
     trace(done);
     if (status && chunk.evict)
@@ -249,12 +305,13 @@ void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
+  observations_->forget(n_tokens_);
 }
 
-// hidden_ f32 [n, n_embd] := token embeddings
-void Timeline::embed(std::span<const Token> tokens) {
+// hidden f32 [n, n_embd] := token embeddings
+void Timeline::embed(std::span<const Token> tokens, std::vector<float>& hidden) {
   const auto width = static_cast<size_t>(engine_.model->hyper().n_embd);
-  hidden_.resize(tokens.size() * width);
+  hidden.resize(tokens.size() * width);
   for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(options_.n_ubatch)) {
     const size_t n = std::min<size_t>(options_.n_ubatch, tokens.size() - begin);
     tensor::Graph graph(*engine_.compute, engine_.model->weights());
@@ -264,7 +321,7 @@ void Timeline::embed(std::span<const Token> tokens) {
     check(graph.finish().ok(), "memory for the embedding graph");
     graph.set(ids, tokens.subspan(begin, n));
     graph.run();
-    std::ranges::copy(graph.read(x), hidden_.begin() + static_cast<std::ptrdiff_t>(begin * width));
+    std::ranges::copy(graph.read(x), hidden.begin() + static_cast<std::ptrdiff_t>(begin * width));
   }
 }
 
@@ -274,21 +331,37 @@ Status Timeline::run_layer(const Chunk& chunk, int layer, std::span<const int32_
   const bool only_last_row = layer == hyper.n_layers - 1 && !chunk.all_logits;
   for (size_t begin = 0; begin < positions.size(); begin += static_cast<size_t>(options_.n_ubatch)) {
     const size_t n = std::min<size_t>(options_.n_ubatch, positions.size() - begin);
-    const size_t n_out = only_last_row ? 1 : n;
-    tensor::Graph graph(*engine_.compute, engine_.model->weights());
-    prompt_attention_.clear_nodes();
-    tensor::Tensor x = graph.input_f32(static_cast<int64_t>(n), hyper.n_embd);
-    tensor::Tensor where = graph.input_i32(static_cast<int64_t>(n));
-    tensor::Tensor y = engine_.model->layer(graph, layer, x, where, only_last_row ? 1 : 0, prompt_attention_);
-    graph.output(y);
-    if (Status status = graph.finish(); !status)
+    const std::span<const int32_t> where = positions.subspan(begin, n);
+    const Status status = run_graph({.layer = layer,
+                                     .hidden = std::span(hidden_).subspan(begin * width, n * width),
+                                     .positions = where,
+                                     .only_last_row = only_last_row,
+                                     .port = &prompt_attention_});
+    if (!status)
       return status;
-    graph.set(x, std::span<const float>(hidden_).subspan(begin * width, n * width));
-    graph.set(where, positions.subspan(begin, n));
-    prompt_attention_.prepare(positions.subspan(begin, n), hyper.n_layers);
-    graph.run();
-    std::ranges::copy(graph.read(y), hidden_.begin() + static_cast<std::ptrdiff_t>((begin + n - n_out) * width));
+    observations_->add(layer, {.q = graph_queries_.data(), .positions = where});
   }
+  return {};
+}
+
+Status Timeline::run_graph(const LayerGraph& of) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const auto n = static_cast<int64_t>(of.positions.size());
+  tensor::Graph graph(*engine_.compute, engine_.model->weights());
+  of.port->clear_nodes();
+  tensor::Tensor x = graph.input_f32(n, hyper.n_embd);
+  tensor::Tensor where = graph.input_i32(n);
+  tensor::Tensor y = engine_.model->layer(graph, of.layer, x, where, of.only_last_row ? 1 : 0, *of.port);
+  graph.output(y);
+  if (Status status = graph.finish(); !status)
+    return status;
+  graph.set(x, std::span<const float>(of.hidden));
+  graph.set(where, of.positions);
+  of.port->prepare(of.positions, hyper.n_layers);
+  if (Status status = run_appending(graph, of.layer, of.layer + 1, static_cast<int>(n)); !status)
+    return status;
+  const std::span<const float> out = graph.read(y);
+  std::ranges::copy(out, of.hidden.end() - static_cast<std::ptrdiff_t>(out.size()));
   return {};
 }
 
@@ -317,6 +390,7 @@ Status Timeline::score(std::span<const Token> tokens, const Session::EachLogits&
   const Chunk chunk{.tokens = tokens, .all_logits = true};
   if (Status status = run_chunk(chunk, [](double) { return true; }); !status)
     return status;
+  text_->append(tokens);
   const auto n = static_cast<int64_t>(tokens.size());
   const auto n_vocab = static_cast<size_t>(engine_.model->hyper().n_vocab);
   std::vector<float> rows;
@@ -359,23 +433,47 @@ Status Timeline::decode(Token token) {
   graph.set(decode_graph_->ids, std::span<const int32_t>(&token, 1));
   graph.set(decode_graph_->positions, std::span<const int32_t>(&position, 1));
   decode_attention_.prepare(std::span<const int32_t>(&position, 1), engine_.model->hyper().n_layers);
-  graph.run();
+  if (Status status = run_appending(graph, 0, engine_.model->hyper().n_layers, 1); !status)
+    return status;
   const std::span<const float> logits = graph.read(decode_graph_->logits);
   logits_.assign(logits.begin(), logits.end());
   ++n_tokens_;
   tokens_.push_back(token);
+  text_->append({&token, 1});
+  if (n_tokens_ % kSumQueries == 0)
+    add_pending_queries();
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
   return {};
 }
 
+// What was decoded since the last time, in all layers.
+void Timeline::add_pending_queries() {
+  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
+    observations_->add_pending(layer, taps_, n_tokens_);
+}
+
 // ---- room ----
+
+// Runs a graph that appends n_rows rows to these layers: by way of the f16 tail, where rows are quantised.
+Status Timeline::run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows) {
+  Status opened = store_->open_tail(sequence_, layer_begin, layer_end, n_rows);
+  if (!opened && mark_ && mark_->kind == Mark::yielding) {
+    drop_mark();
+    opened = store_->open_tail(sequence_, layer_begin, layer_end, n_rows);
+  }
+  if (!opened)
+    return opened;
+  graph.run();
+  store_->settle(sequence_, layer_begin, layer_end, *engine_.compute);
+  return {};
+}
 
 int64_t Timeline::blocks_needed(int64_t n_tokens) const {
   int64_t blocks = 0;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
-    blocks += layer_blocks_needed(layer, n_tokens);
+    blocks += store_->layer_blocks(sequence_, layer, static_cast<int>(n_tokens)).missing;
   return blocks;
 }
 
@@ -404,7 +502,9 @@ Stats Timeline::stats() const {
   out.kv_peak_bytes = std::max(held.peak_bytes, peak_before_bytes_);
   out.kv_budget_bytes = held.budget_bytes;
   const int64_t heads = static_cast<int64_t>(hyper.n_layers) * hyper.n_kv_heads;
-  out.kv_full_bytes = kv::bytes_for_rows(store_->shape(), n_tokens_, heads);
+  kv::StoreShape full = store_->shape();
+  full.type = RowType::f16;
+  out.kv_full_bytes = kv::bytes_for_rows(full, n_tokens_, heads);
   out.kv_rows = store_->n_rows_total(sequence_);
   out.evicted_rows = held.evicted_rows + evicted_before_;
   out.keep = n_tokens_ == 0 ? 1.0 : static_cast<double>(out.kv_rows) / static_cast<double>(heads * n_tokens_);
@@ -412,6 +512,7 @@ Stats Timeline::stats() const {
   out.sequential = held.sequential;
   out.policy = policy_.text;
   out.plan = plan_.line;
+  add_protection(out);
   return out;
 }
 
@@ -423,6 +524,13 @@ void Timeline::trace(double tokens) {
       {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows + evicted_before_});
 }
 
-KvMap Timeline::kv_map() const { return {.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions}; }
+KvMap Timeline::kv_map() const {
+  KvMap map{.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions};
+  if (text_->is_active()) {
+    for (const uint8_t by : pinned_now().by)
+      map.protected_by.push_back(static_cast<ProtectedBy>(by));
+  }
+  return map;
+}
 
 }  // namespace kedge::session

@@ -16,7 +16,9 @@
 #include "kedge/session.h"
 #include "kv/store.h"
 #include "model/model.h"
+#include "model/tokenizer.h"
 #include "session/planner.h"
+#include "session/protection/protected_text.h"
 #include "session/snapshot.h"
 #include "tensor/compute.h"
 
@@ -29,10 +31,14 @@ struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
+  const model::Tokenizer* tokenizer = nullptr;  // sessions that need no token's text need none
 };
 
-// With the note columns that the policy's needs take.
-kv::StoreShape store_shape(const model::HyperParams& hyper, RowType type, const eviction::Policy& policy);
+// What a session records: for its own policy and for those of its forks.
+eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy);
+// With the note columns that `recorded` takes. Error usage: cache types or window of the options.
+Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
+                                   const eviction::Needs& recorded);
 // Columns of notes beside a row's score; -1: not kept.
 struct NoteColumns {
   int attention_sum = -1;
@@ -43,10 +49,12 @@ NoteColumns note_columns(const eviction::Needs& needs);
 // The policy of the options: "andpro" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // What the planner is asked.
-Request session_request(const model::HyperParams& hyper, const SessionOptions& options);
+Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
-Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
-                          const eviction::Policy& policy);
+Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy);
+
+class Observations;
+struct Probe;
 
 class Timeline final : public attention::KvRows {
  public:
@@ -63,7 +71,7 @@ class Timeline final : public attention::KvRows {
   std::span<const float> logits() const { return logits_; }
   int64_t n_tokens() const { return n_tokens_; }
   const std::vector<Token>& tokens() const { return tokens_; }
-  const SessionOptions& options() const { return options_; }
+  const SessionOptions& options() const { return asked_; }
 
   // mark.cpp: coming back to a point (kedge/session.h)
   void mark(Mark kind);
@@ -78,6 +86,11 @@ class Timeline final : public attention::KvRows {
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
+  const Observations& observations() const { return *observations_; }
+
+  // Called before each eviction of a layer with what the policy's scorer sees of it. Forks are not watched.
+  using Watch = std::function<void(const eviction::LayerInput&)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -89,6 +102,13 @@ class Timeline final : public attention::KvRows {
     bool evict = false;
     EvictionTarget target;
     bool all_logits = false;
+  };
+  struct LayerGraph {  // one graph of a prompt
+    int layer = 0;
+    std::span<float> hidden;  // f32 [n, n_embd], read and then written
+    std::span<const int32_t> positions;
+    bool only_last_row = false;  // only the last of the rows is written
+    attention::RaggedAttention* port = nullptr;
   };
   struct DecodeGraph {
     tensor::Graph graph;
@@ -108,28 +128,47 @@ class Timeline final : public attention::KvRows {
   RowNotes row_notes() const;
   void set_row_notes(const RowNotes& from);
   Status take_over(const FileView& file);
+  Status check_pending(const Snapshot& at) const;
   bool has_room(int64_t n_tokens);
   bool branch_has_room(int64_t n_tokens) const;
-  int64_t layer_blocks_needed(int layer, int64_t n_tokens) const;
   Status prepare_eviction(const EvictionTarget& target);
+  Status run_graph(const LayerGraph& of);
   Status acceptable_fork(const Timeline& child) const;
   Status copy_prompt(const Timeline& parent);
-  void embed(std::span<const Token> tokens);
+  Status copy_layer(const Timeline& parent, int layer);
+  void embed(std::span<const Token> tokens, std::vector<float>& hidden);
+  void start_recording(const eviction::Needs& recorded);
+  void add_pending_queries();
+  // Repetitions of the chunk, whose queries say what of it matters (reconstruct.cpp).
+  bool is_repeated(const Chunk& chunk) const;
+  void start_probes(const Chunk& chunk);
+  Status run_probes(int layer, int64_t n);
+  Status run_probe(int layer, Probe& probe);
   void head_logits(int64_t row, int64_t n_rows, std::vector<float>& out);
   Status make_room_for(int64_t n_tokens);
+  Status run_appending(tensor::Graph& graph, int layer_begin, int layer_end, int n_rows);
   int64_t blocks_needed(int64_t n_tokens) const;
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
+  // Protection by the text (protect.cpp).
+  Status open_text();
+  HeadRoom head_room(const EvictionTarget& target, int64_t n_tokens) const;
+  Status protection_fits(const EvictionTarget& target, int64_t n_tokens) const;
+  Status prompt_protection_fits(int64_t n_tokens, bool planned, bool chunked) const;
+  std::string enough_budget(int64_t n_rows) const;
+  const Pinned& pinned_now() const;
+  void add_protection(Stats& stats) const;
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
   std::vector<Token> truncated(std::span<const Token> tokens) const;
 
   Engine engine_;
-  SessionOptions options_;
+  SessionOptions asked_;    // as they were given
+  SessionOptions options_;  // with what the plan made of them
   eviction::Policy policy_;
   eviction::Policy fallback_;  // sinks + recent, for evictions over their time limit
   Plan plan_;
@@ -138,13 +177,20 @@ class Timeline final : public attention::KvRows {
   attention::Taps taps_;
   attention::RaggedAttention decode_attention_;
   attention::RaggedAttention prompt_attention_;
+  std::unique_ptr<attention::RaggedAttention> probe_attention_;  // leaves the ring alone
+  std::vector<float> graph_queries_;  // f32 [tokens of a prompt's graph][n_heads * head_dim], where somebody wants them
+  std::unique_ptr<Observations> observations_;
+  std::vector<Probe> probes_;  // of the chunk that is being read
   std::unique_ptr<DecodeGraph> decode_graph_;
   std::vector<float> hidden_;  // f32 [chunk tokens, n_embd]
   std::vector<float> logits_;  // f32 [n_vocab] of the last token
   int64_t n_tokens_ = 0;
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
+  std::unique_ptr<ProtectedText> text_;  // what tokens_ say; while a prompt is read, of all of its tokens
+  EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
+  Watch watch_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
   int64_t evicted_until_ = 0;       // length of the sequence at its last eviction
   int64_t evicted_before_ = 0;      // evicted rows that the store does not count; negative: that were taken back

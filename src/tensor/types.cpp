@@ -3,6 +3,10 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
+#include <cstring>
+
+#include "base/check.h"
+
 namespace kedge::tensor {
 
 std::string type_name(int type) {
@@ -18,5 +22,16 @@ bool can_get_rows(int type) {
   return type == GGML_TYPE_F32 || (type >= 0 && type < GGML_TYPE_COUNT &&
                                    ggml_get_type_traits(static_cast<ggml_type>(type))->to_float != nullptr);
 }
+
+void row_to_f32(int type, const std::byte* row, std::span<float> out) {
+  check(can_get_rows(type), "the type has rows that can be read");
+  if (is_f32(type)) {
+    std::memcpy(out.data(), row, out.size_bytes());
+    return;
+  }
+  ggml_get_type_traits(static_cast<ggml_type>(type))->to_float(row, out.data(), static_cast<int64_t>(out.size()));
+}
+
+size_t row_bytes(int type, int64_t n) { return ggml_row_size(static_cast<ggml_type>(type), n); }
 
 }  // namespace kedge::tensor

@@ -1,27 +1,16 @@
 // Control: rows drawn at random, the same for the same seed, layer, head and position (so that a row's luck does not
 // change from one eviction to the next, nor with the number of threads).
-#include "eviction/window_scorer.h"
+#include "eviction/draw.h"
 
 namespace kedge::eviction {
 namespace {
-
-// splitmix64: every bit of the input changes half the bits of the output.
-uint64_t mixed(uint64_t x) {
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
 
 class Random final : public Scorer {
  public:
   Needs needs() const override { return {}; }
   void score(const HeadInput& in, std::span<float> score) const override {
-    const uint64_t head =
-        mixed(mixed(in.seed) ^ (static_cast<uint64_t>(in.layer) << 32 | static_cast<uint32_t>(in.head)));
     for (int32_t i = 0; i < in.rows.n_rows; ++i) {
-      const uint64_t bits = mixed(head ^ static_cast<uint64_t>(in.rows.position(i)));
-      score[static_cast<size_t>(i)] = static_cast<float>(bits >> 40) * 0x1p-24F;  // uniform in [0, 1)
+      score[static_cast<size_t>(i)] = draw(in, static_cast<uint64_t>(in.rows.position(i)));
     }
   }
 };

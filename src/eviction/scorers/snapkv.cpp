@@ -26,17 +26,12 @@ class SnapKv final : public WindowScorer {
   }
 
   void finish(const HeadInput& in, std::span<float> sum) const override {
-    int32_t n_before = in.rows.n_rows;  // rows before the window's first query
-    while (n_before > 0 && in.rows.position(n_before - 1) >= in.query_positions[0])
-      --n_before;
+    const int32_t n_before = rows_before_window(in);
     const std::span<float> before = sum.first(static_cast<size_t>(n_before));
     for (float& value : before)
       value /= static_cast<float>(in.n_window * in.group);
     is_average_ ? average_pool(before, pool_) : max_pool(before, pool_);
-    // A mean of softmax weights is at most 1: the window's rows win whatever `recent` protects, the newest first.
-    for (size_t i = before.size(); i < sum.size(); ++i) {
-      sum[i] = 2.0F + static_cast<float>(i - before.size()) / static_cast<float>(sum.size());
-    }
+    lift_window_rows(sum, n_before);  // they win whatever `recent` protects
   }
 
  private:

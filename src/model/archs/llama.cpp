@@ -33,6 +33,9 @@ class Llama final : public Model {
   Tensor embed(Graph& graph, Tensor ids) const override { return graph.get_rows(token_embd_, ids); }
   Tensor layer(Graph& graph, int layer, Tensor x, Tensor positions, int64_t rows_out,
                attention::AttentionPort& port) const override;
+  std::vector<float> output_projection(int layer) const override {
+    return transposed_f32(*file_, "blk." + std::to_string(layer) + ".attn_output.weight");
+  }
   Tensor head(Graph& graph, Tensor x) const override {
     return graph.matmul(output_, graph.rms_norm(x, output_norm_, hyper_.norm_eps));
   }

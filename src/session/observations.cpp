@@ -1,0 +1,379 @@
+#include "session/observations.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "session/rotation.h"
+#include "session/token_kind.h"
+
+namespace kedge::session {
+namespace {
+
+constexpr int64_t kScratchFloats = int64_t{1} << 19;  // of one thread: 2 MiB
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// Positions cut at multiples of kSumQueries.
+std::vector<Range> blocks_of(std::span<const int32_t> positions) {
+  std::vector<Range> blocks;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i == 0 || positions[i] / kSumQueries != positions[i - 1] / kSumQueries)
+      blocks.push_back({i, i});
+    blocks.back().end = i + 1;
+  }
+  return blocks;
+}
+
+// use(weights f32 [n * group][n_rows]) for all of a tile's queries, in batches of bounded scratch.
+template <typename Use>
+void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile, const Use& use) {
+  const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
+  const int n = tile.n_queries;
+  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / std::max<int64_t>(floats_each, 1), 1, n));
+  std::vector<float> weights(static_cast<size_t>(batch * floats_each));
+  for (int begin = 0; begin < n; begin += batch) {
+    tile.n_queries = std::min(batch, n - begin);
+    kernels.attention_weights(rows, tile, weights.data());
+    use(std::span<const float>(weights).first(static_cast<size_t>(tile.n_queries * floats_each)));
+    tile.q += tile.row_stride * tile.n_queries;
+    tile.positions += tile.n_queries;
+  }
+}
+
+// The blocks of a head that hold sinks, repeated rows and the repetition, as rows of their own.
+struct RepeatedRows {
+  KvHeadView view;
+  std::vector<uint32_t> ids;
+  std::vector<int32_t> row;      // of the head, for each row of `view`
+  std::vector<uint8_t> counted;  // whether it is one of those (blocks have others at their ends)
+  int32_t first = 0;             // the head's first repeated row
+
+  RepeatedRows(const KvHeadView& head, const Repeated& repeated) : view(head) {
+    const auto row_at = [&](int32_t position) {
+      int32_t low = 0;
+      int32_t high = head.n_rows;
+      while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (head.position(middle) < position)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      return low;
+    };
+    first = row_at(repeated.begin);
+    const int32_t n_sinks = std::min(row_at(kSinkQueries), first);
+    const int32_t end = row_at(repeated.end);
+    const int32_t probe = row_at(repeated.probe);
+    for (int32_t block = 0; block < head.n_blocks(); ++block) {
+      const int32_t begin = block * kBlockRows;
+      const int32_t last = std::min(begin + kBlockRows, head.n_rows);
+      const bool is_used = begin < n_sinks || (begin < end && last > first) || last > probe;
+      if (!is_used)
+        continue;
+      ids.push_back(head.block_ids[block]);
+      for (int32_t r = begin; r < last; ++r) {
+        row.push_back(r);
+        counted.push_back(r < n_sinks || (r >= first && r < end) || r >= probe ? 1 : 0);
+      }
+    }
+    view.block_ids = ids.data();
+    view.n_rows = static_cast<int32_t>(row.size());
+  }
+  RepeatedRows(const RepeatedRows&) = delete;
+  RepeatedRows& operator=(const RepeatedRows&) = delete;
+};
+
+// best[row - first] = max of itself and the weights on repeated rows; a f32 [n][rows.view.n_rows].
+void take_largest(const RepeatedRows& rows, std::span<const float> a, std::span<float> best) {
+  const size_t n_rows = rows.row.size();
+  for (size_t at = 0; at < a.size(); at += n_rows) {
+    float sum = 0;
+    for (size_t i = 0; i < n_rows; ++i)
+      sum += rows.counted[i] != 0 ? a[at + i] : 0.0F;
+    const float inverse = sum > 0 ? 1.0F / sum : 0.0F;
+    for (size_t i = 0; i < n_rows; ++i) {
+      const int64_t to = int64_t{rows.row[i]} - rows.first;
+      if (to >= 0 && to < static_cast<int64_t>(best.size()))
+        best[static_cast<size_t>(to)] = std::max(best[static_cast<size_t>(to)], a[at + i] * inverse);
+    }
+  }
+}
+
+}  // namespace
+
+Observations::Observations(const Engine& engine, const eviction::Needs& recorded, kv::Store& store,
+                           kv::SequenceId sequence)
+    : engine_(engine),
+      recorded_(recorded),
+      columns_(note_columns(recorded)),
+      store_(store),
+      sequence_(sequence),
+      n_added_(static_cast<size_t>(engine.model->hyper().n_layers), 0) {
+  if (!recorded_.query_moments)
+    return;
+  const model::HyperParams& hyper = engine_.model->hyper();
+  rotation_ = rotation_of(hyper.rope);
+  const auto group = static_cast<size_t>(hyper.group());
+  const auto d = static_cast<size_t>(hyper.head_dim);
+  moments_.resize(static_cast<size_t>(hyper.n_layers * hyper.n_kv_heads));
+  for (eviction::QueryMoments& moments : moments_) {
+    moments.sum.assign(group * d, 0.0);
+    moments.outer.assign(group * d * d, 0.0);
+    moments.length.assign(group * rotation_.frequency.size(), 0.0);
+  }
+}
+
+int Observations::ring_size(const eviction::Needs& recorded) {
+  return recorded.attention_sum || recorded.query_moments ? kSumQueries : 0;
+}
+
+size_t Observations::index(int layer, int head) const {
+  return static_cast<size_t>(layer * engine_.model->hyper().n_kv_heads + head);
+}
+
+// Queries [begin, end) of the group of one kv head.
+TileQueries Observations::tile(const LayerQueries& queries, int head, size_t begin, size_t end) const {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const long width = static_cast<long>(hyper.n_heads) * hyper.head_dim;
+  const float* first = queries.q + static_cast<long>(head) * hyper.group() * hyper.head_dim;
+  return {.q = first + static_cast<long>(begin) * width,
+          .row_stride = width,
+          .head_stride = hyper.head_dim,
+          .positions = queries.positions.data() + begin,
+          .n_queries = static_cast<int>(end - begin),
+          .group = hyper.group(),
+          .scale = hyper.attention_scale};
+}
+
+// ---- every query ----
+
+void Observations::add(int layer, const LayerQueries& queries) {
+  if (!wants_queries() || queries.positions.empty())
+    return;
+  check(queries.positions.front() == n_added_[static_cast<size_t>(layer)], "queries are added in order, each once");
+  if (recorded_.attention_sum)
+    add_weights(layer, queries);
+  if (recorded_.query_moments)
+    add_moments(layer, queries);
+  n_added_[static_cast<size_t>(layer)] = int64_t{queries.positions.back()} + 1;
+}
+
+void Observations::add_pending(int layer, const attention::Taps& taps, int64_t n_tokens) {
+  const int64_t n_pending = n_tokens - n_added_[static_cast<size_t>(layer)];
+  if (!wants_queries() || n_pending <= 0)
+    return;
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const attention::ObservedWindow window = taps.gather(
+      {.layer = layer, .first_head = 0, .group = hyper.n_heads, .n_tokens = static_cast<int32_t>(n_tokens)});
+  check(static_cast<int64_t>(window.positions.size()) >= n_pending, "the ring holds what was not added yet");
+  const size_t skip = window.positions.size() - static_cast<size_t>(n_pending);
+  const size_t width = static_cast<size_t>(hyper.n_heads) * static_cast<size_t>(hyper.head_dim);
+  add(layer, {.q = window.q.data() + skip * width, .positions = std::span(window.positions).subspan(skip)});
+}
+
+void Observations::add_weights(int layer, const LayerQueries& queries) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const std::vector<Range> blocks = blocks_of(queries.positions);
+  std::vector<std::vector<float>> part(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
+  for_each_index(*engine_.compute, static_cast<int>(part.size()), [&](int i) {
+    const int head = i % hyper.n_kv_heads;
+    const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
+    const KvHeadView rows = store_.view(sequence_, layer, head);
+    std::vector<float>& sum = part[static_cast<size_t>(i)];
+    sum.assign(static_cast<size_t>(rows.n_rows), 0.0F);
+    for_weights(*engine_.kernels, rows, tile(queries, head, block.begin, block.end), [&](std::span<const float> a) {
+      for (size_t at = 0; at < a.size(); at += sum.size()) {
+        for (size_t row = 0; row < sum.size(); ++row)
+          sum[row] += a[at + row];
+      }
+    });
+  });
+  const float share = 1.0F / static_cast<float>(hyper.group());
+  for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
+    std::vector<float> total = store_.notes(sequence_, layer, head, columns_.attention_sum);
+    for (size_t i = static_cast<size_t>(head); i < part.size(); i += static_cast<size_t>(hyper.n_kv_heads)) {
+      for (size_t row = 0; row < total.size(); ++row)
+        total[row] += part[i][row] * share;
+    }
+    store_.set_notes(sequence_, layer, head, columns_.attention_sum, total);
+  });
+}
+
+void Observations::add_moments(int layer, const LayerQueries& queries) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const size_t n = queries.positions.size();
+  const size_t n_pairs = rotation_.frequency.size();
+  std::vector<float> turns(n * n_pairs * 2);  // cos, sin of each query's pairs
+  int64_t n_counted = 0;
+  for (size_t t = 0; t < n; ++t) {
+    n_counted += queries.positions[t] >= kSinkQueries ? 1 : 0;
+    for (size_t j = 0; j < n_pairs; ++j) {
+      const double angle = double{rotation_.frequency[j]} * queries.positions[t];
+      turns[(t * n_pairs + j) * 2] = static_cast<float>(std::cos(angle));
+      turns[(t * n_pairs + j) * 2 + 1] = static_cast<float>(std::sin(angle));
+    }
+  }
+  for_each_index(*engine_.compute, hyper.n_heads,
+                 [&](int query_head) { add_query_moments(layer, query_head, queries, turns); });
+  for (int head = 0; head < hyper.n_kv_heads; ++head)
+    moments_[index(layer, head)].n_queries += n_counted;
+}
+
+// One query head. turns f32 [n][n_pairs][cos, sin].
+void Observations::add_query_moments(int layer, int query_head, const LayerQueries& queries,
+                                     std::span<const float> turns) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const auto d = static_cast<size_t>(hyper.head_dim);
+  const size_t n_pairs = rotation_.frequency.size();
+  const auto g = static_cast<size_t>(query_head % hyper.group());
+  eviction::QueryMoments& moments = moments_[index(layer, query_head / hyper.group())];
+  const float upright = 1.0F / rotation_.magnitude;
+  std::vector<float> u(d), sum(d), length(n_pairs), outer(d * d);
+  for (const Range& block : blocks_of(queries.positions)) {
+    std::ranges::fill(sum, 0.0F);
+    std::ranges::fill(length, 0.0F);
+    std::ranges::fill(outer, 0.0F);
+    for (size_t t = block.begin; t < block.end; ++t) {
+      if (queries.positions[t] < kSinkQueries)
+        continue;
+      const float* q = queries.q + (t * static_cast<size_t>(hyper.n_heads) + static_cast<size_t>(query_head)) * d;
+      std::copy_n(q, d, u.begin());
+      for (size_t j = 0; j < n_pairs; ++j) {
+        const auto a = static_cast<size_t>(rotation_.first(static_cast<int>(j)));
+        const auto b = static_cast<size_t>(rotation_.second(static_cast<int>(j)));
+        const float c = turns[(t * n_pairs + j) * 2];
+        const float s = turns[(t * n_pairs + j) * 2 + 1];
+        u[a] = (q[a] * c + q[b] * s) * upright;
+        u[b] = (q[b] * c - q[a] * s) * upright;
+        length[j] += std::sqrt(u[a] * u[a] + u[b] * u[b]);
+      }
+      for (size_t i = 0; i < d; ++i) {
+        sum[i] += u[i];
+        for (size_t j = 0; j < d; ++j)
+          outer[i * d + j] += u[i] * u[j];
+      }
+    }
+    for (size_t i = 0; i < d; ++i)
+      moments.sum[g * d + i] += double{sum[i]};
+    for (size_t j = 0; j < n_pairs; ++j)
+      moments.length[g * n_pairs + j] += double{length[j]};
+    for (size_t i = 0; i < d * d; ++i)
+      moments.outer[g * d * d + i] += double{outer[i]};
+  }
+}
+
+// ---- the repetition ----
+
+void Observations::add_reconstruction(int layer, const LayerQueries& queries, const Repeated& repeated) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const std::vector<Range> blocks = blocks_of(queries.positions);
+  const auto n_best = static_cast<size_t>(repeated.end - repeated.begin);
+  std::vector<std::vector<float>> best(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
+  for_each_index(*engine_.compute, static_cast<int>(best.size()), [&](int i) {
+    const int head = i % hyper.n_kv_heads;
+    const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
+    const RepeatedRows rows(store_.view(sequence_, layer, head), repeated);
+    std::vector<float>& largest = best[static_cast<size_t>(i)];
+    largest.assign(n_best, 0.0F);
+    for_weights(*engine_.kernels, rows.view, tile(queries, head, block.begin, block.end),
+                [&](std::span<const float> a) { take_largest(rows, a, largest); });
+  });
+  for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
+    const KvHeadView rows = store_.view(sequence_, layer, head);
+    std::vector<float> notes = store_.notes(sequence_, layer, head, columns_.reconstruction);
+    for (size_t row = 0; row < notes.size(); ++row) {
+      const int64_t to = int64_t{rows.position(static_cast<int32_t>(row))} - repeated.begin;
+      if (to < 0 || to >= static_cast<int64_t>(n_best))
+        continue;
+      for (size_t i = static_cast<size_t>(head); i < best.size(); i += static_cast<size_t>(hyper.n_kv_heads))
+        notes[row] = std::max(notes[row], best[i][static_cast<size_t>(to)]);
+    }
+    store_.set_notes(sequence_, layer, head, columns_.reconstruction, notes);
+  });
+}
+
+// ---- forks, and what scorers get ----
+
+void Observations::forget(int64_t n_tokens) {
+  for (int64_t& n : n_added_)
+    n = std::min(n, n_tokens);
+  token_kinds_.resize(std::min(token_kinds_.size(), static_cast<size_t>(n_tokens)));
+}
+
+void Observations::adopt(const HistoryState& state, int64_t n_tokens) {
+  n_added_ = state.n_added;
+  moments_ = state.moments;
+  forget(n_tokens);
+}
+
+std::string Observations::missing(const eviction::Needs& needs) const {
+  if (needs.attention_sum && !recorded_.attention_sum)
+    return "attention sums";
+  if (needs.query_moments && !recorded_.query_moments)
+    return "query moments";
+  return needs.reconstruction && !recorded_.reconstruction ? "reconstruction" : "";
+}
+
+void Observations::copy_layer(const Observations& parent, int layer, bool tested) {
+  const int n_kv_heads = engine_.model->hyper().n_kv_heads;
+  n_added_[static_cast<size_t>(layer)] = parent.n_added_[static_cast<size_t>(layer)];
+  for (int head = 0; head < n_kv_heads; ++head) {
+    if (recorded_.attention_sum)
+      store_.set_notes(sequence_, layer, head, columns_.attention_sum, parent.attention_sum(layer, head));
+    if (recorded_.reconstruction && tested)
+      store_.set_notes(sequence_, layer, head, columns_.reconstruction, parent.reconstruction(layer, head));
+    if (recorded_.query_moments)
+      moments_[index(layer, head)] = parent.moments_[index(layer, head)];
+  }
+}
+
+void Observations::attach(int layer, const eviction::Needs& needs, std::span<const Token> tokens, LayerHistory& history,
+                          eviction::LayerInput& in) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  if (needs.output_weights && output_weights_layer_ != layer) {
+    output_weights_ = engine_.model->output_projection(layer);
+    output_weights_layer_ = layer;
+  }
+  for (size_t i = needs.tokens ? token_kinds_.size() : tokens.size(); i < tokens.size(); ++i)
+    token_kinds_.push_back(engine_.tokenizer == nullptr ? 0 : token_kind(*engine_.tokenizer, tokens[i]));
+  history.attention_sum.resize(in.heads.size());
+  history.reconstruction.resize(in.heads.size());
+  for (size_t h = 0; h < in.heads.size(); ++h) {
+    eviction::HeadInput& head = in.heads[h];
+    head.n_layers = hyper.n_layers;
+    if (needs.attention_sum)
+      head.attention_sum = history.attention_sum[h] = attention_sum(layer, head.head);
+    if (needs.reconstruction)
+      head.reconstruction = history.reconstruction[h] = reconstruction(layer, head.head);
+    if (needs.query_moments) {
+      head.moments = &moments_[index(layer, head.head)];
+      head.rotation = &rotation_;
+    }
+    if (needs.output_weights) {
+      head.w_o = output_weights_.data() + h * static_cast<size_t>(hyper.group() * hyper.head_dim * hyper.n_embd);
+      head.n_embd = hyper.n_embd;
+    }
+    if (needs.tokens) {
+      head.tokens = tokens;
+      head.token_kinds = std::span(token_kinds_).first(tokens.size());
+    }
+  }
+}
+
+std::vector<float> Observations::notes(int layer, int head, int column) const {
+  return column < 0 ? std::vector<float>() : store_.notes(sequence_, layer, head, column);
+}
+std::vector<float> Observations::attention_sum(int layer, int head) const {
+  return notes(layer, head, columns_.attention_sum);
+}
+std::vector<float> Observations::reconstruction(int layer, int head) const {
+  return notes(layer, head, columns_.reconstruction);
+}
+const eviction::QueryMoments& Observations::moments(int layer, int head) const { return moments_[index(layer, head)]; }
+
+}  // namespace kedge::session
