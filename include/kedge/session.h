@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kedge/budget.h"
 #include "kedge/error.h"
@@ -44,6 +45,9 @@ struct SessionOptions {
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
+
+// The types of rows that a session takes, by name.
+std::vector<std::string> cache_types();
 
 struct SamplerOptions {
   float temperature = 0.8F;  // <= 0: greedy
