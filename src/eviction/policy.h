@@ -127,6 +127,12 @@ struct HeadInput {
   std::span<const uint8_t> token_kinds;  // TokenKind bits [n_tokens], by position
 };
 
+// What scores are made of, for people: one number for each row beside its score. f32 [n_rows].
+struct ScorePart {
+  std::string name;  // one word
+  std::vector<float> value;
+};
+
 class Scorer {
  public:
   virtual ~Scorer() = default;
@@ -135,6 +141,9 @@ class Scorer {
   virtual void score(const HeadInput& in, std::span<float> score) const = 0;
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
+
+  // Parts of the scores that score() gave the same head; none: the score says it all.
+  virtual std::vector<ScorePart> explain(const HeadInput& /*in*/, std::span<const float> /*score*/) const { return {}; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
   // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over
