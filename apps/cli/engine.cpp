@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "explain.h"
 #include "kedge/policy.h"
 
 namespace kedge::cli {
@@ -36,6 +37,7 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;
   options.cache_type = settings.cache_type_k;
+  options.explain = explain_asked(settings);
   return options;
 }
 

@@ -10,6 +10,7 @@
 
 #include "kedge/budget.h"
 #include "kedge/error.h"
+#include "kedge/explain.h"
 #include "kedge/model.h"
 #include "kedge/stats.h"
 
@@ -42,6 +43,7 @@ struct SessionOptions {
   // many).
   int n_observed = 0;
   bool trace_memory = false;  // record memory_trace()
+  bool explain = false;  // record what explain() tells: beside the budget, some 16 bytes for each token of each kv head
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
@@ -96,6 +98,9 @@ class Session {
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const;
+  std::vector<LayerStats> layer_stats() const;
+  // The best and the worst tokens by what evictions said of them. Needs SessionOptions::explain. Error usage.
+  Result<Explanation> explain(const ExplainOptions& options) const;
 
  private:
   Session();

@@ -76,7 +76,8 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .kernels = engine.kernels,
                          .rows = this,
                          .taps = &taps_,
-                         .n_threads = engine.compute->n_threads()}) {}
+                         .n_threads = engine.compute->n_threads()}),
+      ledger_(engine.model->hyper().n_layers, engine.model->hyper().n_kv_heads, options.explain) {}
 
 Timeline::~Timeline() = default;
 
@@ -245,6 +246,7 @@ void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
+  ledger_.forget(n_tokens_);
 }
 
 // hidden_ f32 [n, n_embd] := token embeddings

@@ -14,6 +14,7 @@
 #include "kedge/session.h"
 #include "kv/store.h"
 #include "model/model.h"
+#include "session/ledger.h"
 #include "session/planner.h"
 #include "tensor/compute.h"
 
@@ -55,6 +56,8 @@ class Timeline final : public attention::KvRows {
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const { return memory_trace_; }
+  std::vector<LayerStats> layer_stats() const;                       // explain.cpp
+  Result<Explanation> explain(const ExplainOptions& options) const;  // explain.cpp
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -112,6 +115,7 @@ class Timeline final : public attention::KvRows {
   int64_t n_tokens_ = 0;
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
   Stats counters_;
+  Ledger ledger_;
   std::vector<MemoryPoint> memory_trace_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
 };
