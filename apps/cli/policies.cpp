@@ -46,6 +46,7 @@ Json as_json(const PolicyMethod& method) {
   }
   json["cost"] = method.cost;
   json["needs"] = as_json(method.needs);
+  json["needs_text"] = needs_text(method.needs);
   if (method.role == "allocator") {
     json["layers"] = method.layers;
     return json;
