@@ -9,6 +9,7 @@
 
 #include "console.h"
 #include "engine.h"
+#include "explain.h"
 #include "generate.h"
 #include "prompt.h"
 #include "protect.h"
@@ -184,6 +185,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
+  if (Status status = check_explain_at(settings, (*model)->info()); !status)
+    return status.error();
   // A conversation has no length of its own: a share of "the request" is a share of the context, and the end is open.
   options.expected_prompt = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
   options.expected_generated = -1;
@@ -210,6 +213,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   if (!code)
     return code;
   note(end_line((*session)->stats(), conversation.outcome()));
+  if (Status status = write_explanation(settings, **model, **session); !status)
+    return status.error();
   if (Status status = write_reports(settings, **session, conversation.outcome()); !status)
     return status.error();
   return code;

@@ -4,6 +4,7 @@
 #include "chat.h"
 #include "console.h"
 #include "engine.h"
+#include "explain.h"
 #include "generate.h"
 #include "prompt.h"
 #include "protect.h"
@@ -66,6 +67,8 @@ Result<int> run(const Settings& settings) {
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
+  if (Status status = check_explain_at(settings, (*model)->info()); !status)
+    return status.error();
   Result<std::vector<Token>> tokens = prompt_tokens(**model, settings, *text);
   if (!tokens)
     return tokens.error();
@@ -98,6 +101,8 @@ Result<int> run(const Settings& settings) {
     return outcome.error();
   outcome->seed = seed;
   note(end_line((*session)->stats(), *outcome));
+  if (Status status = write_explanation(settings, **model, **session); !status)
+    return status.error();
   if (Status status = write_reports(settings, **session, *outcome); !status)
     return status.error();
   return signal_exit_code();

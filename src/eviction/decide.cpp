@@ -187,6 +187,7 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   LayerDecision decision;
   decision.score.resize(n_heads);
   decision.keep.resize(n_heads);
+  decision.parts.resize(n_heads);
   score_heads(scorer, heads, executor, decision.score);
   if (scorer.has_one_list())
     average_over_heads(heads, decision.score);
@@ -201,7 +202,10 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
     const size_t h = static_cast<size_t>(i);
     const int64_t k = std::max<int64_t>(rows[h], 1);
     decision.keep[h] = select(decision.score[h], is_protected[h], k, scorer.chunk());
+    if (in.explain)
+      decision.parts[h] = scorer.explain(heads[h], decision.score[h]);
   });
+  decision.is_protected = std::move(is_protected);
   return decision;
 }
 

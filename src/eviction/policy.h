@@ -129,6 +129,12 @@ struct HeadInput {
   std::span<const uint8_t> token_kinds;  // TokenKind bits [n_tokens], by position
 };
 
+// What scores are made of, for people: one number for each row beside its score. f32 [n_rows].
+struct ScorePart {
+  std::string name;  // one word
+  std::vector<float> value;
+};
+
 class Scorer {
  public:
   virtual ~Scorer() = default;
@@ -140,6 +146,9 @@ class Scorer {
   // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
   // hold its position (average_over_heads()).
   virtual bool has_one_list() const { return false; }
+
+  // Parts of the scores that score() gave the same head; none: the score says it all.
+  virtual std::vector<ScorePart> explain(const HeadInput& /*in*/, std::span<const float> /*score*/) const { return {}; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
   // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over

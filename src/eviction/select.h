@@ -48,10 +48,13 @@ struct LayerInput {
   // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
   // they are never lowered.
   std::span<const uint8_t> pinned = {};
+  bool explain = false;  // fill LayerDecision::parts
 };
 struct LayerDecision {
-  std::vector<std::vector<int32_t>> keep;  // [kv head] row indices, ascending
-  std::vector<std::vector<float>> score;   // [kv head][row]
+  std::vector<std::vector<int32_t>> keep;          // [kv head] row indices, ascending
+  std::vector<std::vector<float>> score;           // [kv head][row]
+  std::vector<std::vector<uint8_t>> is_protected;  // [kv head][row]
+  std::vector<std::vector<ScorePart>> parts;       // [kv head], the same names in each; empty: not asked for
 };
 // Heads are scored in parallel on `executor`. Fills HeadInput::is_protected itself. Every head that has rows keeps at
 // least one. Protection that does not fit is lowered for all heads alike: recent rows first (the oldest of them), then

@@ -73,16 +73,20 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
   if (watch_)
     watch_(in);
+  in.explain = ledger_.explains();
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
     store_->set_scores(sequence_, layer, static_cast<int>(head), decision.score[head]);
     keep.heads.push_back({.layer = layer, .head = static_cast<int>(head), .rows = decision.keep[head]});
   }
+  ledger_.record(layer, in, decision);  // before the compaction ends the views of `in`
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   ++counters_.evictions;
   counters_.policy_fallbacks += late ? 1 : 0;
-  counters_.policy_ms += watch.milliseconds();
+  const double ms = watch.milliseconds();
+  counters_.policy_ms += ms;
+  ledger_.add_ms(layer, ms);
   return status;
 }
 

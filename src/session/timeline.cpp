@@ -103,7 +103,8 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
            .rows = this,
            .taps = &taps_,
            .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
-           .n_threads = engine.compute->n_threads()}) {}
+           .n_threads = engine.compute->n_threads()}),
+      ledger_(engine.model->hyper().n_layers, engine.model->hyper().n_kv_heads, options.explain) {}
 
 Timeline::~Timeline() = default;
 
@@ -302,6 +303,7 @@ void Timeline::abandon_chunk() {
   store_->release_reserved(sequence_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
   observations_->forget(n_tokens_);
+  ledger_.forget(n_tokens_);
 }
 
 // hidden f32 [n, n_embd] := token embeddings

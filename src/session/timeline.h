@@ -15,6 +15,7 @@
 #include "kv/store.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
+#include "session/ledger.h"
 #include "session/planner.h"
 #include "session/protection/protected_text.h"
 #include "tensor/compute.h"
@@ -68,6 +69,8 @@ class Timeline final : public attention::KvRows {
   // Called before each eviction of a layer with what the policy's scorer sees of it. Forks are not watched.
   using Watch = std::function<void(const eviction::LayerInput&)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
+  std::vector<LayerStats> layer_stats() const;                       // explain.cpp
+  Result<Explanation> explain(const ExplainOptions& options) const;  // explain.cpp
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -156,6 +159,7 @@ class Timeline final : public attention::KvRows {
   std::unique_ptr<ProtectedText> text_;  // what tokens_ say; while a prompt is read, of all of its tokens
   EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
+  Ledger ledger_;
   std::vector<MemoryPoint> memory_trace_;
   Watch watch_;
   double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
