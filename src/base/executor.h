@@ -2,6 +2,7 @@
 // The model's pool is ggml's (tensor/compute.h); tests and tools use ThreadExecutor or SerialExecutor.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
 namespace kedge {
@@ -38,5 +39,15 @@ struct Share {
   long end;
 };
 inline Share share_of(long n, int ith, int nth) { return {n * ith / nth, n * (ith + 1) / nth}; }
+
+// Calls fn(i) for i in 0..n-1, each once, on whichever thread is free.
+template <typename Function>
+void for_each_index(Executor& executor, int n, const Function& fn) {
+  std::atomic<int> next{0};
+  executor.run([&](int, int) {
+    for (int i = next.fetch_add(1); i < n; i = next.fetch_add(1))
+      fn(i);
+  });
+}
 
 }  // namespace kedge

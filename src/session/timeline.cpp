@@ -76,7 +76,8 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .kernels = engine.kernels,
                          .rows = this,
                          .taps = &taps_,
-                         .n_threads = engine.compute->n_threads()}) {}
+                         .n_threads = engine.compute->n_threads()}),
+      layer_notes_(static_cast<size_t>(shares_layers() ? engine.model->hyper().n_layers : 0)) {}
 
 Timeline::~Timeline() = default;
 
@@ -244,6 +245,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
 void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
+  for (LayerNote& note : layer_notes_)
+    note.n_tokens = std::min(note.n_tokens, n_tokens_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
 }
 
