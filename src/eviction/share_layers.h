@@ -10,7 +10,8 @@
 // Where the division is a top-k over scores that do not change (pooled-all, error), or gives every layer a share that
 // only shrinks as layers join (entropy, fastgen), the rows that are kept in the end are those of one division over all
 // layers with all their rows: a row that loses among few layers loses among more, as long as no total on the way is
-// below the last one. The planner sees to that; rounding to whole blocks may move less than a block per head.
+// below the last one. The planner sees to that. Rounding to whole blocks may move a block per head, and of equal scores
+// in different heads another may win.
 #pragma once
 
 #include <cstdint>
