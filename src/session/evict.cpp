@@ -52,12 +52,16 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .n_tokens = static_cast<int32_t>(n_tokens),
                         .is_protected = {},
                         .seed = options_.seed,
-                        .kernels = engine_.kernels});
+                        .kernels = engine_.kernels,
+                        .n_layers = hyper.n_layers});
   }
   return in;
 }
 
-Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
+Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
+  if (shares_layers())
+    return join_layer(layer, mean, n_tokens);
+  const EvictionTarget target = layer_target(mean, layer);
   if (within(layer, target))
     return {};
   if (Status status = protection_fits(target, n_tokens); !status)
@@ -93,6 +97,8 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
 Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
   eviction_started_ms_ = counters_.policy_ms;
+  if (shares_layers())
+    return divide_all(target);
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
     if (Status status = evict_layer(layer, target, n_tokens_); !status)
       return status;

@@ -53,11 +53,11 @@ struct Planner {
     const int every = policy.schedule->info().every_n;
     return every > 0 ? every : kDefaultInterval;
   }
-  // Rows that are protected whatever the budget is, plus one that is free to change.
-  int64_t fixed_rows() const {
-    const int64_t sinks = policy.sinks.is_share ? 0 : std::llround(policy.sinks.value);
-    const int64_t recent = policy.recent.is_share ? 0 : std::llround(policy.recent.value);
-    return sinks + recent + 1;
+  int64_t fixed_rows() const { return session::fixed_rows(policy); }
+  // Shares that are there when the last layer reads its rows. Layers of different sizes: the last may be the smallest,
+  // and where layers share, rows of the others leave only when the last has been scored.
+  int64_t shares_beside() const {
+    return policy.allocator->layers() == eviction::Allocator::Layers::equal ? layers() - 1 : layers();
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
   int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows); }
@@ -102,15 +102,19 @@ struct Planner {
   // Targets while decoding and after the prompt, given the blocks a layer may hold then and while the prompt is read.
   void set_targets(Plan& plan, int64_t total, int64_t prompt_blocks, int64_t later_blocks) const {
     const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
-    plan.decoding = {.blocks = later_blocks, .growth = g};
+    plan.decoding = {.blocks = later_blocks, .growth = g, .most_tokens = request.prompt_tokens};
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - reading_blocks(plan.followup_chunk_tokens)) / layers()};
-    plan.between_chunks = {.blocks = prompt_blocks};
+    plan.between_chunks = {.blocks = prompt_blocks, .most_tokens = request.prompt_tokens};
     // Heads whose rows + growth fill n blocks hold n - growth / 16 of them at first: that is what the other layers have
     // to leave room for while the prompt is still being read.
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
     const int64_t with_growth = std::min(later_blocks, prompt_blocks + heads() * (g / kBlockRows));
-    plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = with_growth, .growth = g};
+    plan.after_prompt = plan.between_chunks;
+    if (!room_is_free) {
+      plan.after_prompt.blocks = with_growth;
+      plan.after_prompt.growth = g;
+    }
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -151,7 +155,7 @@ struct Planner {
     plan.full_bytes = full_bytes();
     const int64_t later = total / layers();
     const int64_t working = reading_blocks(request.prompt_tokens);
-    const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
+    const int64_t exact = shares_beside() > 0 ? std::min(later, (total - working) / shares_beside()) : 0;
     const double share = static_cast<double>(exact) / static_cast<double>(later);
     const bool possible = working < total && exact >= heads() * least_blocks_per_head();
     plan.layer_major = possible && request.order != PrefillOrder::chunked &&
@@ -196,11 +200,12 @@ struct Planner {
                             : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
     int64_t total = layers() * share + reading_blocks(plan.chunk_tokens);
     if (plan.layer_major)
-      total = std::max(layers() * share, (layers() - 1) * share + reading_blocks(request.prompt_tokens));
+      total = std::max(layers() * share, shares_beside() * share + reading_blocks(request.prompt_tokens));
     plan.budget_bytes = total * block_bytes() + tail_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
-      plan.after_prompt = plan.between_chunks = {.blocks = share, .rows_exact = wanted};
+      plan.after_prompt =
+          plan.between_chunks = {.blocks = share, .rows_exact = wanted, .most_tokens = request.prompt_tokens};
       plan.rows_per_head = rows;
     }
     describe(plan);
@@ -220,6 +225,12 @@ struct Planner {
 }  // namespace
 
 int64_t probe_rows(int64_t n, int64_t extra) { return extra > 0 ? std::min(n, kProbeTokens) + extra : 0; }
+
+int64_t fixed_rows(const eviction::Policy& policy) {
+  const int64_t sinks = policy.sinks.is_share ? 0 : std::llround(policy.sinks.value);
+  const int64_t recent = policy.recent.is_share ? 0 : std::llround(policy.recent.value);
+  return sinks + recent + 1;
+}
 
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);

@@ -35,11 +35,14 @@ inline constexpr int64_t kProbeTokens = 2048;
 // Rows that the longest piece of the repetition of n tokens adds; 0 where nothing is repeated.
 int64_t probe_rows(int64_t n, int64_t extra);
 
-// Per layer, in blocks of kBlockRows rows of one kv head.
+// Per layer, in blocks of kBlockRows rows of one kv head; the mean over layers where the allocator weighs them
+// (session/layer_targets.h) or lets them share (Timeline::join_layer).
 struct EvictionTarget {
   int64_t blocks = 0;      // what the layer may hold afterwards, growth included
   int32_t growth = 0;      // rows each head may append before the next eviction
   int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
+  // > 0: a layer cannot have more tokens. Allocators that weigh layers give what one cannot use to others.
+  int64_t most_tokens = 0;
 };
 
 // Rows per kv head that shares of the budget are shares of.
@@ -75,6 +78,9 @@ struct Plan {
 // Errors: budget_impossible (arithmetic and the smallest budget that works), context_too_long (overflow = error).
 Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const eviction::Policy& policy,
                        const Request& request);
+
+// Rows of a head that are protected whatever the budget is, plus one that is free to change.
+int64_t fixed_rows(const eviction::Policy& policy);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);

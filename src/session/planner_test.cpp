@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+
+#include "session/layer_targets.h"
 
 namespace kedge::session {
 namespace {
@@ -246,6 +249,63 @@ TEST(PlannerQuantised, ImpossibleBudgetsNameTheF16RowsAndASmallestThatWorks) {
 TEST(PlannerQuantised, FullCachesAreCountedInF16) {
   const Request request{.prompt_tokens = 1000, .generated_tokens = 8};
   EXPECT_EQ(quantised_plan("100%", request)->full_bytes, plan_for("100%", request)->full_bytes);
+}
+
+// Where layers differ, one layer's rows fit beside the shares of all layers, whichever is the largest and whichever
+// comes last.
+TEST(Planner, LayersThatDifferFitWhileTheyTakeTurns) {
+  for (const char* policy : {"andpro/pyramid", "snapkv/pyramid:beta=1000", "andpro/retention:start=1,end=9"}) {
+    for (const char* budget : {"16MiB", "8MiB", "4MiB", "5%", "25%", "80%", "300tok"}) {
+      for (const int64_t prompt : {200, 1000, 8000, 60000}) {
+        for (const int64_t generated : {-1, 1, 500}) {
+          SCOPED_TRACE(testing::Message() << policy << " " << budget << " " << prompt << " " << generated);
+          const Result<Plan> plan = plan_for(budget, {.prompt_tokens = prompt, .generated_tokens = generated}, policy);
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          if (!plan->evicts)
+            continue;
+          const eviction::Policy parsed = std::move(eviction::parse_policy(policy, {})).value();
+          LayerWeights layers{.n_kv_heads = kShape.n_kv_heads, .fixed_rows = fixed_rows(parsed)};
+          for (int l = 0; l < kShape.n_layers; ++l)
+            layers.weight.push_back(parsed.allocator->layer_weight(l, kShape.n_layers));
+          const auto between = weigh_layers(plan->between_chunks, layers);
+          const auto after = weigh_layers(plan->after_prompt, layers);
+          const auto later = weigh_layers(plan->decoding, layers);
+          int64_t held = 0;
+          for (const EvictionTarget& target : between)
+            held += plan->layer_major ? 0 : target.blocks;
+          const int64_t chunk = working_blocks(kShape, plan->chunk_tokens);
+          for (size_t l = 0; l < between.size(); ++l) {
+            EXPECT_LE(held + chunk, blocks_of(*plan)) << "layer " << l;
+            const int64_t at_first = after[l].blocks - kShape.n_kv_heads * (after[l].growth / kBlockRows);
+            held += at_first - (plan->layer_major ? 0 : between[l].blocks);
+          }
+          int64_t decoding = 0;
+          for (const EvictionTarget& target : later)
+            decoding += target.blocks;
+          EXPECT_LE(decoding, blocks_of(*plan));
+          EXPECT_GE(after.front().blocks + after.back().blocks, 2 * kShape.n_kv_heads);
+          if (prompt >= 8000)  // shorter ones may fit into every layer
+            EXPECT_NE(after.front().blocks, after.back().blocks);
+        }
+      }
+    }
+  }
+}
+
+// In whole: what layers share when the last one has been scored fits beside the last one's rows, so that no row is lost
+// on the way.
+TEST(Planner, LayersThatShareKeepOnTheWayWhatTheyKeepInTheEnd) {
+  for (const char* budget : {"16MiB", "8MiB", "10%", "300tok"}) {
+    for (const bool hold : {false, true}) {
+      const Result<Plan> plan = plan_for(
+          budget, {.prompt_tokens = 2000, .generated_tokens = 100, .hold_continuation = hold}, "andpro/pooled-all");
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      ASSERT_TRUE(plan->layer_major);
+      const int64_t on_the_way = blocks_of(*plan) - working_blocks(kShape, plan->chunk_tokens);
+      const int64_t at_first = plan->after_prompt.blocks - kShape.n_kv_heads * (plan->after_prompt.growth / kBlockRows);
+      EXPECT_LE(kShape.n_layers * at_first, on_the_way) << budget;
+    }
+  }
 }
 
 }  // namespace

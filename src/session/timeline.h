@@ -10,6 +10,7 @@
 #include "attention/taps.h"
 #include "eviction/policy.h"
 #include "eviction/select.h"
+#include "eviction/share_layers.h"
 #include "kedge/error.h"
 #include "kedge/session.h"
 #include "kv/store.h"
@@ -122,6 +123,16 @@ class Timeline final : public attention::KvRows {
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
+  // Layers that differ (session/evict_layers.cpp).
+  bool shares_layers() const { return policy_.allocator->layers() == eviction::Allocator::Layers::shared; }
+  EvictionTarget layer_target(const EvictionTarget& mean, int layer) const;
+  Status join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens);
+  Status divide_all(const EvictionTarget& mean);
+  eviction::LayerInput score_shared(int layer, const EvictionTarget& mean, int64_t n_tokens);
+  void score_as_others(int layer, eviction::ScoredLayer& scored) const;
+  Status divide_layers(eviction::LayerInput all);
+  void record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
+                       std::span<const std::vector<int32_t>> keep_rows);
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
   // Protection by the text (protect.cpp).
@@ -162,7 +173,13 @@ class Timeline final : public attention::KvRows {
   Ledger ledger_;
   std::vector<MemoryPoint> memory_trace_;
   Watch watch_;
-  double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
+  struct LayerNote {  // shared layers: what was measured when the layer was last scored
+    double demand = 1;
+    std::vector<double> measured;  // [kv head]
+    int64_t n_tokens = 0;          // the sequence's length then; 0: never
+  };
+  std::vector<LayerNote> layer_notes_;  // [n_layers], empty unless layers share a total
+  double eviction_started_ms_ = 0;      // policy_ms when the running eviction began: its time limit counts from there
 };
 
 }  // namespace kedge::session
