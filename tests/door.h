@@ -36,4 +36,19 @@ std::vector<Token> greedy(Session& session, std::span<const Token> prompt, int n
 // Names of the scorers of the registry that evict.
 std::vector<std::string> evicting_scorers();
 
+// Sets the type of K and of V rows, whether or not the options name them separately.
+template <typename Options>
+constexpr bool has_separate_cache_types() {
+  return requires(Options options) { options.cache_type_k; };
+}
+template <typename Options>
+void set_cache_types(Options& options, const std::string& k, const std::string& v) {
+  if constexpr (has_separate_cache_types<Options>()) {
+    options.cache_type_k = k;
+    options.cache_type_v = v;
+  } else {
+    options.cache_type = k;
+  }
+}
+
 }  // namespace kedge::test

@@ -439,6 +439,24 @@ TEST_F(Observed, KindsOfTokensComeFromTheVocabulary) {
   EXPECT_EQ(kind(" ", false), 0);
 }
 
+TEST_F(Observed, PoliciesSayWhatTheyRead) {
+  const auto histories = [](const char* policy) {
+    const Histories h = take(observed_histories(policy));
+    return std::vector<bool>{h.attention_sum, h.query_moments, h.reconstruction};
+  };
+  EXPECT_EQ(histories("h2o"), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(histories("triattention"), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(histories("kvzip"), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(histories("andpro"), (std::vector<bool>{false, false, false}));
+  EXPECT_FALSE(observed_histories("andpor").ok());
+  // Nothing is recorded that nobody reads.
+  const auto plain = timeline(one_, "andpro", "50%", 100);
+  test::must(plain->prefill(test::random_tokens(100, 12), {}));
+  EXPECT_TRUE(plain->observations().attention_sum(0, 0).empty());
+  EXPECT_TRUE(plain->observations().reconstruction(0, 0).empty());
+  EXPECT_FALSE(plain->observations().wants_queries());
+}
+
 TEST_F(Observed, AForkNeedsWhatItsPolicyReads) {
   const std::vector<Token> text = test::random_tokens(100, 11);
   const auto parent = timeline(one_, "none", "", 100);

@@ -11,6 +11,7 @@
 #include "chat_state.h"
 #include "console.h"
 #include "engine.h"
+#include "explain.h"
 #include "generate.h"
 #include "prompt.h"
 #include "questions.h"
@@ -273,6 +274,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
+  if (Status status = check_explain_at(settings, (*model)->info()); !status)
+    return status.error();
   // A conversation has no length of its own: a share of "the request" is a share of the context, and the end is open.
   options.expected_prompt = settings.ctx_size > 0 ? settings.ctx_size : (*model)->info().n_ctx_train;
   options.expected_generated = -1;
@@ -303,6 +306,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
     return code;
   const Session& ended = conversation.session();
   note(end_line(ended.stats(), conversation.outcome()));
+  if (Status status = write_explanation(settings, **model, ended); !status)
+    return status.error();
   if (Status status = write_reports(settings, ended, ended.stats(), conversation.outcome()); !status)
     return status.error();
   if (settings.session.empty() || settings.session_ro)

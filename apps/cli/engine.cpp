@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "explain.h"
 #include "kedge/policy.h"
 #include "protect.h"
 
@@ -43,6 +44,7 @@ Result<SessionOptions> session_options(const Settings& settings) {
                  "; it must be a multiple of 16, or 0");
   }
   options.f16_window = settings.kv_f16_window;
+  options.explain = explain_asked(settings);
   return options;
 }
 

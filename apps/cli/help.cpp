@@ -102,8 +102,24 @@ std::string markdown_options() {
   return text;
 }
 
-std::string markdown_policies() {
+// What a method asks of a session, in one line.
+std::string asks(const PolicyMethod& method) {
+  if (method.role == "allocator")
+    return "layers " + method.layers + "; needs " + needs_text(method.needs);
+  if (method.role == "scorer")
+    return "work " + method.cost + "; needs " + needs_text(method.needs);
   std::string text;
+  for (const auto& [name, value] : method.properties)
+    text += (text.empty() ? "" : "; ") + name + ": " + value;
+  return text;
+}
+
+std::string markdown_policies() {
+  std::string text = "\n| method | role | what it does | what it asks |\n|---|---|---|---|\n";
+  for (const PolicyMethod& method : list_policies()) {
+    text +=
+        "| `" + method.name + "` | " + method.role + " | " + cell(method.summary) + " | " + cell(asks(method)) + " |\n";
+  }
   for (const PolicyMethod& method : list_policies()) {
     text += "\n### " + method.name + " (" + method.role + ")\n\n" + method.summary + "\n";
     if (!method.source.empty())

@@ -227,6 +227,16 @@ constexpr OptionSpec kTable[] = {
      "write what the run did and held as one JSON object"},
     {"", "--kv-map", "FILE", kGroupReports, kRun, &Settings::kv_map,
      "write the kept positions of every layer and kv head as JSON"},
+    {"", "--explain", "N", kGroupReports, kRun, &Settings::explain,
+     "after the answer, tell on standard error which N tokens evictions judged best and worst, why, and who holds "
+     "their "
+     "rows; and counters for each layer",
+     0, 1e6},
+    {"", "--explain-json", "FILE", kGroupReports, kRun, &Settings::explain_json,
+     "write the same as JSON, 10 tokens of each kind where --explain does not say how many"},
+    {"", "--explain-at", "LAYER[:HEAD]", kGroupReports, kRun, &Settings::explain_at,
+     "explain this layer, or this kv head of it, instead of all of them together"},
+
     // report
     {"-o", "--html", "FILE", kGroupReports, kReport, &Settings::html, "the page to write"},
     {"", "--figures", "DIR", kGroupReports, kReport, &Settings::figures, "also write every figure there, as .svg"},

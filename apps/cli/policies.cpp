@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "console.h"
+#include "engine.h"
 #include "kedge/policy.h"
 #include "kedge/protection.h"
 #include "nearest.h"
@@ -11,22 +12,49 @@
 namespace kedge::cli {
 namespace {
 
-nlohmann::ordered_json as_json(const PolicyMethod& method) {
-  nlohmann::ordered_json options = nlohmann::ordered_json::array();
-  for (const PolicyOption& option : method.options) {
-    options.push_back({{"name", option.name},
-                       {"kind", option.kind},
-                       {"default", option.fallback},
-                       {"range", option.range},
-                       {"help", option.help}});
+using Json = nlohmann::ordered_json;
+
+Json as_json(const PolicyOption& option) {
+  return {{"name", option.name},
+          {"kind", option.kind},
+          {"default", option.fallback},
+          {"range", option.range},
+          {"help", option.help}};
+}
+
+Json as_json(const PolicyNeeds& needs) {
+  return {{"window_queries", needs.window_queries},
+          {"values", needs.values},
+          {"attention_sum", needs.attention_sum},
+          {"query_moments", needs.query_moments},
+          {"second_pass", needs.second_pass},
+          {"output_weights", needs.output_weights},
+          {"tokens", needs.tokens}};
+}
+
+Json as_json(const PolicyMethod& method) {
+  Json options = Json::array();
+  for (const PolicyOption& option : method.options)
+    options.push_back(as_json(option));
+  Json json = {{"role", method.role},     {"name", method.name}, {"summary", method.summary},
+               {"source", method.source}, {"options", options},  {"aliases", method.aliases}};
+  if (method.role == "schedule") {
+    Json properties = Json::object();
+    for (const auto& [name, value] : method.properties)
+      properties[name] = value;
+    json["properties"] = properties;
+    return json;
   }
-  nlohmann::ordered_json json = {{"role", method.role},
-                                 {"name", method.name},
-                                 {"summary", method.summary},
-                                 {"source", method.source},
-                                 {"options", options}};
-  if (!method.defaults.empty())
-    json["defaults"] = method.defaults;
+  json["cost"] = method.cost;
+  json["needs"] = as_json(method.needs);
+  json["needs_text"] = needs_text(method.needs);
+  if (method.role == "allocator") {
+    json["layers"] = method.layers;
+    return json;
+  }
+  json["defaults"] = method.defaults;
+  json["cold_start_tokens"] = method.cold_start_tokens;
+  json["example"] = {{"policy", method.example.policy}, {"score", method.example.score}, {"kept", method.example.kept}};
   return json;
 }
 
@@ -54,16 +82,48 @@ std::string listing(const std::vector<PolicyMethod>& methods) {
          "\nA policy is SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]]; `kedge policies NAME` tells more.";
 }
 
+std::string example_lines(const PolicyExample& example) {
+  if (example.score.empty())
+    return "";
+  std::string rows;
+  std::string scores;
+  for (size_t row = 0; row < example.score.size(); ++row) {
+    rows += padded("row " + std::to_string(row), 9);
+    scores += padded(format_real(example.score[row], 4), 9);
+  }
+  std::string kept;
+  for (const int row : example.kept)
+    kept += " " + std::to_string(row);
+  return "on the six rows of docs/policies/README.md, " + example.policy + " says\n  " + rows + "\n  " + scores +
+         "\n  kept in the order" + kept + "\n";
+}
+
 std::string page(const PolicyMethod& method) {
   std::string text = method.name + " (" + method.role + "): " + method.summary + "\n";
-  if (!method.source.empty())
-    text += "source: " + method.source + "\n";
-  if (!method.defaults.empty())
-    text += "the bare name means: " + method.defaults + "\n";
+  const auto line = [&text](const std::string& what, const std::string& value) {
+    if (!value.empty())
+      text += what + ": " + value + "\n";
+  };
+  line("source", method.source);
+  std::string aliases;
+  for (const std::string& alias : method.aliases)
+    aliases += (aliases.empty() ? "" : ", ") + alias;
+  line("also called", aliases);
+  line("the bare name means", method.defaults);
+  if (method.role != "schedule") {
+    line("work of one eviction of a head with n rows", method.cost);
+    line("needs", needs_text(method.needs));
+  }
+  if (method.cold_start_tokens > 0)
+    line("evicts nothing that fits below", std::to_string(method.cold_start_tokens) + " tokens");
+  line("layers of a budget", method.layers);
+  for (const auto& [name, value] : method.properties)
+    line(name, value);
   for (const PolicyOption& option : method.options) {
     text += "  " + padded(option.name + "=" + option.fallback, 24) + option.help + " (" + option.kind +
             (option.range.empty() ? "" : ", " + option.range) + ")\n";
   }
+  text += example_lines(method.example);
   text.pop_back();
   return text;
 }
@@ -136,7 +196,7 @@ int policies_verb(const Settings& settings) {
     return report(methods.error());
   std::string text;
   if (settings.json) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+    Json json = Json::array();
     for (const PolicyMethod& method : methods.value())
       json.push_back(as_json(method));
     text = json.dump(2);

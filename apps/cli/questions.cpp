@@ -167,11 +167,11 @@ Status answer_all(Context& context, const Model& model, const Settings& settings
   return {};
 }
 
-Status write_stats(const Settings& settings, const Stats& stats, const RunOutcome& outcome,
+Status write_stats(const Settings& settings, const Session& session, const Stats& stats, const RunOutcome& outcome,
                    const nlohmann::ordered_json& questions) {
   if (settings.stats.empty())
     return {};
-  auto json = nlohmann::ordered_json::parse(stats_json(stats, outcome, peak_rss_bytes()));
+  auto json = nlohmann::ordered_json::parse(stats_json(stats, outcome, peak_rss_bytes(), session.layer_stats()));
   json["questions"] = questions;
   return write_file(settings.stats, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
@@ -268,7 +268,7 @@ Result<int> ask_questions(const Settings& settings, SessionOptions options) {
     outcome.generated_tokens += answer["generated_tokens"].get<int64_t>();
   if (stop_requested())
     outcome.finish_reason = "interrupted";
-  if (Status written = write_stats(settings, read, outcome, answers); !written)
+  if (Status written = write_stats(settings, session, read, outcome, answers); !written)
     return written.error();
   return signal_exit_code();
 }

@@ -4,6 +4,7 @@
 #include "chat.h"
 #include "console.h"
 #include "engine.h"
+#include "explain.h"
 #include "generate.h"
 #include "prompt.h"
 #include "questions.h"
@@ -112,6 +113,8 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
   outcome->session_tokens = opened->reused_tokens;
   const Stats done = since(session.stats(), before);
   note(end_line(done, *outcome));
+  if (Status status = write_explanation(settings, model, session); !status)
+    return status.error();
   if (Status status = write_reports(settings, session, done, *outcome); !status)
     return status.error();
   if (outcome->read_whole_prompt) {
@@ -138,6 +141,8 @@ Result<int> run(const Settings& settings) {
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
+  if (Status status = check_explain_at(settings, (*model)->info()); !status)
+    return status.error();
   return complete_text(settings, **model, *options);
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine.h"
+#include "explain.h"
 #include "output_file.h"
 
 namespace kedge::cli {
@@ -43,7 +44,8 @@ int64_t peak_rss_bytes() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t peak_rss) {
+std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t peak_rss,
+                       const std::vector<LayerStats>& layers) {
   const nlohmann::ordered_json json = {
       {"prompt_tokens", stats.prompt_tokens},
       {"generated_tokens", outcome.generated_tokens},
@@ -74,6 +76,7 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
         {"special", stats.protected_special},
         {"domain", stats.protected_domain},
         {"dropped", stats.protected_dropped}}},
+      {"layers", layers_json(layers)},
   };
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -111,12 +114,16 @@ std::string end_line(const Stats& stats, const RunOutcome& outcome) {
 Status check_reports(const Settings& settings) {
   if (Status status = check_writable(settings.stats); !status)
     return status;
+  if (Status status = check_writable(settings.explain_json); !status)
+    return status;
+  if (const Result<ExplainOptions> options = explain_options(settings); !options)
+    return options.error();
   return check_writable(settings.kv_map);
 }
 
 Status write_reports(const Settings& settings, const Session& session, const Stats& stats, const RunOutcome& outcome) {
   if (!settings.stats.empty()) {
-    const std::string json = stats_json(stats, outcome, peak_rss_bytes());
+    const std::string json = stats_json(stats, outcome, peak_rss_bytes(), session.layer_stats());
     if (Status status = write_file(settings.stats, json); !status)
       return status;
   }

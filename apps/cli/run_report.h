@@ -21,12 +21,13 @@ struct RunOutcome {
 // Most memory this process ever held. VmHWM and not ru_maxrss, which a process inherits from its parent over exec.
 int64_t peak_rss_bytes();
 
-std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t peak_rss);
+std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t peak_rss,
+                       const std::vector<LayerStats>& layers);
 std::string kv_map_json(const KvMap& map);
 std::string end_line(const Stats& stats, const RunOutcome& outcome);
 std::string kv_line(const Stats& stats);  // "KV 3.9 MiB live, 4.0 MiB peak of 4.0 MiB, full 183 MiB, kept 2.1%"
 
-// Are the files of --stats and --kv-map writable? Error failed.
+// Are the files of --stats, --kv-map and --explain-json writable, and is --explain-at an address? Errors failed, usage.
 Status check_reports(const Settings& settings);
 // Writes them; `stats` is what this run did. Error failed.
 Status write_reports(const Settings& settings, const Session& session, const Stats& stats, const RunOutcome& outcome);

@@ -16,7 +16,8 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
   stats.keep = 0.25;
   stats.policy = "andpro";
   const auto json =
-      nlohmann::json::parse(stats_json(stats, {.generated_tokens = 10, .finish_reason = "length", .seed = 5}, 77));
+      nlohmann::json::parse(stats_json(stats, {.generated_tokens = 10, .finish_reason = "length", .seed = 5}, 77,
+                                       {{.evictions = 2, .heads = {{.rows = 3, .evicted = 4}}}}));
   for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s", "decode_tok_s", "kv_live_bytes",
                           "kv_peak_bytes", "kv_full_bytes", "kv_budget_bytes", "keep", "evicted_rows", "policy",
                           "policy_ms", "peak_rss_bytes", "finish_reason"}) {
@@ -29,10 +30,13 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
   EXPECT_EQ(json["peak_rss_bytes"], 77);
   EXPECT_EQ(json["finish_reason"], "length");
   EXPECT_EQ(json["seed"], 5);
+  EXPECT_EQ(json["layers"][0]["evictions"], 2);
+  EXPECT_EQ(json["layers"][0]["heads"][0]["rows"], 3);
+  EXPECT_EQ(json["layers"][0]["heads"][0]["evicted"], 4);
 }
 
 TEST(StatsJson, NothingMeasuredIsZeroAndNotInfinite) {
-  const auto json = nlohmann::json::parse(stats_json({}, {}, 0));
+  const auto json = nlohmann::json::parse(stats_json({}, {}, 0, {}));
   EXPECT_EQ(json["prefill_tok_s"], 0.0);
   EXPECT_EQ(json["decode_tok_s"], 0.0);
 }

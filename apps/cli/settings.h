@@ -65,6 +65,9 @@ struct Settings {
   // Reports
   std::string stats;
   std::string kv_map;
+  int explain = 0;
+  std::string explain_json;
+  std::string explain_at;
   bool json = false;
   bool domains = false;
   std::string progress = "auto";

@@ -98,8 +98,50 @@ TEST(PoliciesVerb, ListsTheRegistry) {
   for (size_t i = 0; i < methods.size(); ++i) {
     EXPECT_EQ(json[i]["name"], methods[i].name);
     EXPECT_EQ(json[i]["options"].size(), methods[i].options.size());
+    EXPECT_FALSE(json[i]["source"].get<std::string>().empty()) << methods[i].name;
     EXPECT_NE(listing.out.find(methods[i].name), std::string::npos);
   }
+}
+
+TEST(PoliciesVerb, EveryMethodSaysWhatItCostsAndNeeds) {
+  Settings settings;
+  settings.json = true;
+  for (const auto& method : nlohmann::json::parse(run(policies_verb, settings).out)) {
+    const std::string where = method["name"];
+    if (method["role"] == "schedule") {
+      EXPECT_GE(method["properties"].size(), 3U) << where;
+      continue;
+    }
+    EXPECT_FALSE(method["cost"].get<std::string>().empty()) << where;
+    EXPECT_TRUE(method["needs"]["window_queries"].is_number_integer()) << where;
+    for (const char* need : {"values", "attention_sum", "query_moments", "second_pass", "output_weights", "tokens"})
+      EXPECT_TRUE(method["needs"][need].is_boolean()) << where << " " << need;
+    if (method["role"] == "allocator") {
+      EXPECT_TRUE(method["layers"] == "equal" || method["layers"] == "weighted" || method["layers"] == "shared");
+      continue;
+    }
+    EXPECT_NE(method["defaults"].get<std::string>().find('/'), std::string::npos) << where;
+    EXPECT_EQ(method["example"]["score"].size(), 6U) << where;
+    std::vector<int> kept = method["example"]["kept"];
+    std::ranges::sort(kept);
+    EXPECT_EQ(kept, (std::vector<int>{0, 1, 2, 3, 4, 5})) << where;
+  }
+}
+
+TEST(PoliciesVerb, AndProInFull) {
+  Settings settings;
+  settings.json = true;
+  settings.positional = {"andpro"};
+  const auto method = nlohmann::json::parse(run(policies_verb, settings).out).at(0);
+  EXPECT_EQ(method["needs"]["window_queries"], 32);
+  EXPECT_EQ(method["needs"]["values"], true);
+  EXPECT_EQ(method["needs"]["second_pass"], false);
+  EXPECT_EQ(method["cold_start_tokens"], 100);
+  settings.json = false;
+  settings.positional = {"snapkv"};
+  const std::string page = run(policies_verb, settings).out;
+  for (const char* words : {"also called: snap_kv", "needs: last 32 queries, K and V rows", "kept in the order 5 0 4"})
+    EXPECT_NE(page.find(words), std::string::npos) << words << " in\n" << page;
 }
 
 TEST(PoliciesVerb, OneMethodAndItsOptions) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kedge/error.h"
@@ -11,10 +12,30 @@ namespace kedge {
 
 struct PolicyOption {
   std::string name;
-  std::string kind;      // integer | real | rows | choice | flag
+  std::string kind;      // integer | real | rows | choice | flag | text
   std::string fallback;  // default, as the user would write it
   std::string range;     // "1..1024", "full|nonprotected|window"
   std::string help;
+};
+
+// What a session must record or compute for a method, with its default options.
+struct PolicyNeeds {
+  int window_queries = 0;       // newest query rows of each head, and the heads' outputs for them
+  bool values = false;          // reads K or V rows
+  bool attention_sum = false;   // the attention that each row has had: 4 bytes a row, counted by the budget
+  bool query_moments = false;   // mean and covariance of the queries
+  bool second_pass = false;     // reads the prompt twice; 4 bytes a row, counted by the budget
+  bool output_weights = false;  // the output projection
+  bool tokens = false;          // ids and kinds of the tokens
+};
+std::string needs_text(const PolicyNeeds& needs);  // for people: "32 queries, K and V rows"; "nothing"
+
+// Scores of the six rows that every scorer's worked example is about (docs/policies/README.md), and the order in which
+// rows would be kept under a growing budget with nothing protected.
+struct PolicyExample {
+  std::string policy;        // "snapkv:window=1,pool=1"
+  std::vector<float> score;  // [6]; empty: no example
+  std::vector<int> kept;     // [6] rows, the one that stays longest first
 };
 
 struct PolicyMethod {
@@ -24,6 +45,14 @@ struct PolicyMethod {
   std::string source;
   std::vector<PolicyOption> options;
   std::string defaults;  // scorers: the policy text that the bare name resolves to
+  std::vector<std::string> aliases;
+  std::string cost;  // work of one eviction of a kv head with n rows
+  PolicyNeeds needs;
+  int cold_start_tokens = 0;  // scorers: below this many tokens nothing is evicted while it fits
+  PolicyExample example;      // scorers
+  std::string layers;         // allocators: how layers share a budget: equal | weighted | shared
+  // schedules: {"after the prompt", "yes"}, {"between its chunks", "yes"}, {"while decoding", "every 64 tokens"}
+  std::vector<std::pair<std::string, std::string>> properties;
 };
 
 std::vector<PolicyMethod> list_policies();

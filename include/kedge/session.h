@@ -11,6 +11,7 @@
 
 #include "kedge/budget.h"
 #include "kedge/error.h"
+#include "kedge/explain.h"
 #include "kedge/model.h"
 #include "kedge/protection.h"
 #include "kedge/policy.h"
@@ -55,9 +56,13 @@ struct SessionOptions {
   Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows
                         // held
   bool trace_memory = false;  // record memory_trace()
+  bool explain = false;  // record what explain() tells: beside the budget, some 16 bytes for each token of each kv head
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
+
+// The types of rows that a session takes, by name.
+std::vector<std::string> cache_types();
 
 struct SamplerOptions {
   float temperature = 0.8F;  // <= 0: greedy
@@ -140,6 +145,9 @@ class Session {
   Stats stats() const;
   KvMap kv_map() const;
   std::span<const MemoryPoint> memory_trace() const;
+  std::vector<LayerStats> layer_stats() const;
+  // The best and the worst tokens by what evictions said of them. Needs SessionOptions::explain. Error usage.
+  Result<Explanation> explain(const ExplainOptions& options) const;
 
  private:
   Session();

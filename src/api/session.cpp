@@ -18,6 +18,9 @@ struct Session::Impl {
   std::string app_data;
 };
 
+// A test holds these against what create() takes.
+std::vector<std::string> cache_types() { return {"f16", "bf16"}; }
+
 Session::Session() : impl_(std::make_unique<Impl>()) {}
 Session::~Session() = default;
 
@@ -158,6 +161,8 @@ Token Session::sample() { return impl_->sampler->sample(impl_->timeline->logits(
 
 Stats Session::stats() const { return impl_->timeline->stats(); }
 KvMap Session::kv_map() const { return impl_->timeline->kv_map(); }
+std::vector<LayerStats> Session::layer_stats() const { return impl_->timeline->layer_stats(); }
+Result<Explanation> Session::explain(const ExplainOptions& options) const { return impl_->timeline->explain(options); }
 std::span<const MemoryPoint> Session::memory_trace() const { return impl_->timeline->memory_trace(); }
 
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options) {

@@ -37,6 +37,23 @@ void append_units(std::span<const float> score, std::span<const uint8_t> is_prot
   }
 }
 
+void spread_over_chunks(std::span<const uint8_t> is_protected, int chunk, std::span<float> score) {
+  if (chunk <= 1)
+    return;
+  std::vector<Unit> units;
+  append_units(score, is_protected, chunk, 0, units);
+  for (const Unit& unit : units) {
+    const float sum = unit.has_nan ? std::nanf("") : static_cast<float>(unit.key);
+    int32_t left = unit.n_rows;
+    for (size_t i = static_cast<size_t>(unit.begin); left > 0; ++i) {
+      if (!is_protected.empty() && is_protected[i] != 0)
+        continue;
+      score[i] = sum;
+      --left;
+    }
+  }
+}
+
 Taken take_best(std::span<Unit> units, int64_t rows) {
   if (rows <= 0 || units.empty())
     return {};

@@ -24,6 +24,10 @@ bool beats(const Unit& a, const Unit& b);
 void append_units(std::span<const float> score, std::span<const uint8_t> is_protected, int chunk, int32_t head,
                   std::vector<Unit>& units);
 
+// Gives every unprotected row the sum of its chunk: rows that are kept or dropped together then rank together as single
+// rows do, after compaction too. Not a number: it loses as its chunk does.
+void spread_over_chunks(std::span<const uint8_t> is_protected, int chunk, std::span<float> score);
+
 // Reorders `units` so that the first n_units are the best and hold `rows` rows together; the last of these gives only
 // rows_of_last (the others all of theirs). Expected linear time. Rows beyond what there is: everything is taken.
 struct Taken {

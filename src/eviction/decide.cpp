@@ -1,6 +1,5 @@
 // One layer's eviction: scores -> allocator -> rounding -> select.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <numeric>
 
@@ -15,16 +14,6 @@ namespace {
 constexpr int kMostParts = 4;                      // of one head's window
 constexpr int kPartQueries = 8;                    // at least, so that a part still reads K once for many queries
 constexpr int64_t kPartFloats = int64_t{1} << 20;  // partial sums of one head: 4 MiB
-
-// Calls fn(i) for i in 0..n-1, each once, on whichever thread is free.
-template <typename Function>
-void for_each_item(Executor& executor, int n, const Function& fn) {
-  std::atomic<int> next{0};
-  executor.run([&](int, int) {
-    for (int i = next.fetch_add(1); i < n; i = next.fetch_add(1))
-      fn(i);
-  });
-}
 
 // Into how many parts a head's window is cut: by geometry alone, so that the sums are the same for any thread count.
 int part_count(const Scorer& scorer, const HeadInput& in) {
@@ -50,7 +39,7 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
     for (int part = 0; part < n_parts; ++part)
       items.push_back({.head = h, .part = part, .n_parts = n_parts, .sum = {}});
   }
-  for_each_item(executor, static_cast<int>(items.size()), [&](int i) {
+  for_each_index(executor, static_cast<int>(items.size()), [&](int i) {
     ScoreItem& item = items[static_cast<size_t>(i)];
     const HeadInput& in = heads[item.head];
     if (item.n_parts == 1)
@@ -61,7 +50,7 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
     scorer.add_queries(in, static_cast<int>(share.begin), static_cast<int>(share.end),
                        item.part > 0 ? item.sum : score[item.head]);
   });
-  for_each_item(executor, static_cast<int>(heads.size()), [&](int h) {
+  for_each_index(executor, static_cast<int>(heads.size()), [&](int h) {
     bool is_split = false;
     std::vector<float>& sum = score[static_cast<size_t>(h)];
     for (const ScoreItem& item : items) {  // in order of parts
@@ -120,11 +109,6 @@ struct Room {
   }
 };
 
-struct Protection {
-  int n_sinks = 0;
-  int n_recent = 0;
-};
-
 // The largest n in 0..most with fits(n); 0 if none.
 template <typename Predicate>
 int largest(int most, const Predicate& fits) {
@@ -165,43 +149,96 @@ std::vector<int32_t> rows_per_head(const Policy& policy, const LayerInput& in, c
   return round_to_blocks(round);
 }
 
+// Rows per head that the layer may keep: what scorers in two stages split.
+int32_t keep_share(const LayerInput& in) {
+  const int64_t n_heads = std::max<int64_t>(static_cast<int64_t>(in.heads.size()), 1);
+  return static_cast<int32_t>(std::min<int64_t>(rows_total_of(in) / n_heads, INT32_MAX));
+}
+
 }  // namespace
 
-LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor& executor) {
-  const size_t n_heads = in.heads.size();
-  const int64_t by_blocks = in.blocks_total * kBlockRows - static_cast<int64_t>(n_heads) * in.growth;
-  const int64_t total_rows = std::max<int64_t>(in.rows_total > 0 ? in.rows_total : by_blocks, 0);
-  const Protection protection = affordable(in, total_rows);
-  const Scorer& scorer = *policy.scorer;
+int64_t rows_total_of(const LayerInput& in) {
+  const int64_t by_blocks = in.blocks_total * kBlockRows - static_cast<int64_t>(in.heads.size()) * in.growth;
+  return std::max<int64_t>(in.rows_total > 0 ? in.rows_total : by_blocks, 0);
+}
 
+Protection affordable_protection(const LayerInput& in) { return affordable(in, rows_total_of(in)); }
+
+std::vector<uint8_t> protected_rows(const LayerInput& in, const Protection& protection, const HeadInput& head) {
+  std::vector<uint8_t> flags(static_cast<size_t>(head.rows.n_rows));
+  mark_protected(head.rows, protection.n_sinks, protection.n_recent, flags);
+  mark_pinned(head.rows, in.pinned, flags);
+  return flags;
+}
+
+LayerScores scores_of(const ScoredLayer& layer) {
+  LayerScores scores{
+      .score = {}, .is_protected = {}, .chunk = layer.chunk, .measured = layer.measured, .demand = layer.demand};
+  for (size_t h = 0; h < layer.score.size(); ++h) {
+    scores.score.emplace_back(layer.score[h]);
+    scores.is_protected.emplace_back(layer.is_protected[h]);
+  }
+  return scores;
+}
+
+ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& executor) {
+  const size_t n_heads = in.heads.size();
+  const Protection protection = affordable_protection(in);
+  const Scorer& scorer = *policy.scorer;
+  const Allocator& allocator = *policy.allocator;
+
+  ScoredLayer layer;
+  layer.chunk = scorer.chunk();
   std::vector<HeadInput> heads;
-  std::vector<std::vector<uint8_t>> is_protected(n_heads);
+  for (const HeadInput& head : in.heads)
+    layer.is_protected.push_back(protected_rows(in, protection, head));
   for (size_t h = 0; h < n_heads; ++h) {
     heads.push_back(last_queries(in.heads[h], scorer.needs().window));
-    is_protected[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
-    mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
-    mark_pinned(heads[h].rows, in.pinned, is_protected[h]);
-    heads[h].is_protected = is_protected[h];
-    heads[h].n_keep = static_cast<int32_t>(std::min<int64_t>(total_rows / static_cast<int64_t>(n_heads), INT32_MAX));
+    heads[h].is_protected = layer.is_protected[h];
+    heads[h].n_keep = keep_share(in);
   }
-  LayerDecision decision;
-  decision.score.resize(n_heads);
-  decision.keep.resize(n_heads);
-  score_heads(scorer, heads, executor, decision.score);
+  layer.score.resize(n_heads);
+  layer.measured.resize(n_heads);
+  score_heads(scorer, heads, executor, layer.score);
   if (scorer.has_one_list())
-    average_over_heads(heads, decision.score);
+    average_over_heads(heads, layer.score);
 
-  LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
-  for (size_t h = 0; h < n_heads; ++h) {
-    scores.score.emplace_back(decision.score[h]);
-    scores.is_protected.emplace_back(is_protected[h]);
-  }
-  const std::vector<int32_t> rows = rows_per_head(policy, in, scores, total_rows);
-  for_each_item(executor, static_cast<int>(n_heads), [&](int i) {
+  const bool is_shared = allocator.layers() == Allocator::Layers::shared;
+  for_each_index(executor, static_cast<int>(n_heads), [&](int i) {
     const size_t h = static_cast<size_t>(i);
-    const int64_t k = std::max<int64_t>(rows[h], 1);
-    decision.keep[h] = select(decision.score[h], is_protected[h], k, scorer.chunk());
+    HeadInput head = last_queries(in.heads[h], allocator.needs().window);
+    head.is_protected = layer.is_protected[h];
+    layer.measured[h] = allocator.measure(head);
+    if (is_shared) {
+      spread_over_chunks(layer.is_protected[h], layer.chunk, layer.score[h]);
+      allocator.make_comparable(head, layer.score[h]);
+    }
   });
+  if (is_shared) {
+    layer.chunk = 1;
+    layer.demand = allocator.demand(scores_of(layer));
+  }
+  return layer;
+}
+
+LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor& executor) {
+  ScoredLayer layer = score_layer(policy, in, executor);
+  const std::vector<int32_t> rows = rows_per_head(policy, in, scores_of(layer), rows_total_of(in));
+  LayerDecision decision;
+  decision.keep.resize(in.heads.size());
+  decision.parts.resize(in.heads.size());
+  for_each_index(executor, static_cast<int>(in.heads.size()), [&](int i) {
+    const size_t h = static_cast<size_t>(i);
+    decision.keep[h] = select(layer.score[h], layer.is_protected[h], std::max<int64_t>(rows[h], 1), layer.chunk);
+    if (in.explain) {
+      HeadInput head = last_queries(in.heads[h], policy.scorer->needs().window);
+      head.is_protected = layer.is_protected[h];
+      head.n_keep = keep_share(in);
+      decision.parts[h] = policy.scorer->explain(head, layer.score[h]);
+    }
+  });
+  decision.score = std::move(layer.score);
+  decision.is_protected = std::move(layer.is_protected);
   return decision;
 }
 

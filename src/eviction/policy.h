@@ -129,6 +129,12 @@ struct HeadInput {
   std::span<const uint8_t> token_kinds;  // TokenKind bits [n_tokens], by position
 };
 
+// What scores are made of, for people: one number for each row beside its score. f32 [n_rows].
+struct ScorePart {
+  std::string name;  // one word
+  std::vector<float> value;
+};
+
 class Scorer {
  public:
   virtual ~Scorer() = default;
@@ -140,6 +146,9 @@ class Scorer {
   // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
   // hold its position (average_over_heads()).
   virtual bool has_one_list() const { return false; }
+
+  // Parts of the scores that score() gave the same head; none: the score says it all.
+  virtual std::vector<ScorePart> explain(const HeadInput& /*in*/, std::span<const float> /*score*/) const { return {}; }
 
   // A scorer that sums over the window's queries may be split by query, so that few heads fill many threads:
   // add_queries() adds what queries [begin, end) of the window say (it never zeroes `sum`), finish() turns the sum over
@@ -156,10 +165,8 @@ struct LayerScores {
   int chunk = 1;                                       // the scorer's: rows compete in runs of this many (see select())
   int layer = 0;
   int n_layers = 1;
-  // What the scorer saw, for allocators that measure (entropy, error, importance); empty where a layer is only
-  // re-divided from the scores of an earlier eviction.
-  std::span<const HeadInput> heads;
-  double demand = 1;  // what demand() said when the layer was scored
+  std::vector<double> measured;  // [n_kv_heads] what measure() said when the layer was scored; empty: nothing was
+  double demand = 1;             // what demand() said when the layer was scored
 };
 class Allocator {
  public:
@@ -168,11 +175,18 @@ class Allocator {
 
   // How the layers of a model share a budget. equal: the same total each. weighted: layer_weight() says, before
   // anything is read. shared: allocate_layers() divides one total over the layers that have been scored so far; while a
-  // prompt is read layer by layer, earlier layers are divided again as later ones join, from their stored scores.
+  // prompt is read layer by layer, earlier layers are divided again as later ones join, from their stored scores
+  // (eviction/share_layers.h).
   enum class Layers { equal, weighted, shared };
   virtual Layers layers() const { return Layers::equal; }
   // weighted: relative share of a layer; only ratios count. > 0.
   virtual double layer_weight(int /*layer*/, int /*n_layers*/) const { return 1; }
+  // A number for one head, when its layer is scored with all its rows: LayerScores::measured. Called concurrently for
+  // different heads; the window is the allocator's own.
+  virtual double measure(const HeadInput& /*in*/) const { return 0; }
+  // shared: rewrites a head's scores so that rows of different heads and layers compare, or leaves them. Rows of a
+  // chunk have its sum by now. The order of the unprotected rows must not change. Called as measure() is.
+  virtual void make_comparable(const HeadInput& /*in*/, std::span<float> /*score*/) const {}
   // shared: a number that is measured once, when the layer is scored with all its rows, and kept with the sequence. >
   // 0.
   virtual double demand(const LayerScores& /*layer*/) const { return 1; }

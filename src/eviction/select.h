@@ -48,10 +48,35 @@ struct LayerInput {
   // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
   // they are never lowered.
   std::span<const uint8_t> pinned = {};
+  bool explain = false;  // fill LayerDecision::parts
 };
+// What must be kept whatever the scores are, lowered to what fits: see decide_layer().
+struct Protection {
+  int n_sinks = 0;
+  int n_recent = 0;
+};
+int64_t rows_total_of(const LayerInput& in);  // rows that the heads may keep together
+Protection affordable_protection(const LayerInput& in);
+// The flags of one head, [n_rows].
+std::vector<uint8_t> protected_rows(const LayerInput& in, const Protection& protection, const HeadInput& head);
+
+// A layer after its scorer and before any decision. Where the policy's allocator shares one total over layers, rows of
+// a chunk have its sum and the scores compare with those of other layers.
+struct ScoredLayer {
+  std::vector<std::vector<float>> score;           // [kv head][row]
+  std::vector<std::vector<uint8_t>> is_protected;  // [kv head][row]
+  int chunk = 1;
+  std::vector<double> measured;  // [kv head]
+  double demand = 1;
+};
+LayerScores scores_of(const ScoredLayer& layer);
+ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& executor);
+
 struct LayerDecision {
-  std::vector<std::vector<int32_t>> keep;  // [kv head] row indices, ascending
-  std::vector<std::vector<float>> score;   // [kv head][row]
+  std::vector<std::vector<int32_t>> keep;          // [kv head] row indices, ascending
+  std::vector<std::vector<float>> score;           // [kv head][row]
+  std::vector<std::vector<uint8_t>> is_protected;  // [kv head][row]
+  std::vector<std::vector<ScorePart>> parts;       // [kv head], the same names in each; empty: not asked for
 };
 // Heads are scored in parallel on `executor`. Fills HeadInput::is_protected itself. Every head that has rows keeps at
 // least one. Protection that does not fit is lowered for all heads alike: recent rows first (the oldest of them), then

@@ -39,6 +39,15 @@ class WindowScorer : public Scorer {
   Needs needs() const override { return {.window = window_, .values = true}; }
   bool splits_by_query() const override { return true; }
   void score(const HeadInput& in, std::span<float> score) const override;
+  // "attention": the mean weight that the window's queries give a row; and what part_names() adds (explain.cpp).
+  std::vector<ScorePart> explain(const HeadInput& in, std::span<const float> score) const override;
+
+ protected:
+  struct PartNames {
+    int pool = 1;                    // each query's weights are max-pooled along the rows first
+    std::string per_attention = {};  // scores that are attention times something: its name; empty: they are not
+  };
+  virtual PartNames part_names() const { return {}; }
 
  private:
   int window_;

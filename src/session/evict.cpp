@@ -52,12 +52,16 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .n_tokens = static_cast<int32_t>(n_tokens),
                         .is_protected = {},
                         .seed = options_.seed,
-                        .kernels = engine_.kernels});
+                        .kernels = engine_.kernels,
+                        .n_layers = hyper.n_layers});
   }
   return in;
 }
 
-Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
+Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
+  if (shares_layers())
+    return join_layer(layer, mean, n_tokens);
+  const EvictionTarget target = layer_target(mean, layer);
   if (within(layer, target))
     return {};
   if (Status status = prepare_eviction(target); !status)
@@ -75,24 +79,30 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
   observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
   if (watch_)
     watch_(in);
+  in.explain = ledger_.explains();
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
     store_->set_scores(sequence_, layer, static_cast<int>(head), decision.score[head]);
     keep.heads.push_back({.layer = layer, .head = static_cast<int>(head), .rows = decision.keep[head]});
   }
+  ledger_.record(layer, in, decision);  // before the compaction ends the views of `in`
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   ++counters_.evictions;
   evicted_until_ = n_tokens;
   counters_.policy_fallbacks += late ? 1 : 0;
-  counters_.policy_ms += watch.milliseconds();
+  const double ms = watch.milliseconds();
+  counters_.policy_ms += ms;
+  ledger_.add_ms(layer, ms);
   return status;
 }
 
 Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
   eviction_started_ms_ = counters_.policy_ms;
-  for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
+  if (shares_layers())
+    return divide_all(target);
+  for (const int layer : eviction_order(target)) {
     if (Status status = evict_layer(layer, target, n_tokens_); !status)
       return status;
   }

@@ -1,6 +1,7 @@
 // Coming back to a point of a timeline: a mark shares the blocks of its rows with what follows (copy-on-write), and
 // what follows lives in the rest of the budget (plan_branch in session/planner.h).
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "session/observations.h"
@@ -16,7 +17,9 @@ Snapshot Timeline::snapshot() const {
           .logits = logits_,
           .taps = taps_,
           .history = observations_->state(),
+          .layer_notes = layer_notes_,
           .last_target = last_target_,
+          .ledger = ledger_,
           .counters = counters_,
           .evicted_rows = held.evicted_rows + evicted_before_,
           .evicted_until = evicted_until_,
@@ -33,6 +36,8 @@ void Timeline::adopt(const Snapshot& from) {
   text_->truncate(0);
   text_->append(tokens_);
   last_target_ = from.last_target;
+  ledger_ = from.ledger;
+  layer_notes_ = from.layer_notes;
   counters_ = from.counters;
   evicted_before_ = from.evicted_rows - store_->stats().evicted_rows;
   evicted_until_ = from.evicted_until;
@@ -114,7 +119,7 @@ Status Timeline::rewind(int64_t n_tokens) {
     return refused("allowed are 0.." + std::to_string(n_tokens_));
   if (n_tokens == n_tokens_)
     return {};
-  if (observations_->wants_queries() || store_->shape().n_notes > 1)
+  if (observations_->wants_queries() || store_->shape().n_notes > 1 || shares_layers())
     return refused("the policy keeps a history, which the tokens behind it are part of");
   if (n_tokens < evicted_until_)
     return refused("rows were evicted when there were " + std::to_string(evicted_until_));
@@ -128,6 +133,7 @@ Status Timeline::rewind(int64_t n_tokens) {
   taps_.truncate(static_cast<int32_t>(n_tokens));
   text_->truncate(n_tokens);
   observations_->forget(n_tokens);
+  ledger_.forget(n_tokens);
   tokens_.resize(static_cast<size_t>(n_tokens));
   n_tokens_ = n_tokens;
   logits_.clear();
@@ -136,14 +142,29 @@ Status Timeline::rewind(int64_t n_tokens) {
 
 // ---- room beside a mark ----
 
-// A layer of a branch owns at most its share: that leaves the room which the copies of an eviction need.
+// A branch owns at most its layers' shares: that leaves the room which the copies of an eviction need.
 bool Timeline::branch_has_room(int64_t n_tokens) const {
+  int64_t blocks = 0;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
-    const kv::Store::LayerBlocks blocks = store_->layer_blocks(sequence_, layer, static_cast<int>(n_tokens));
-    if (blocks.own + blocks.missing > plan_.decoding.blocks)
-      return false;
+    const kv::Store::LayerBlocks held = store_->layer_blocks(sequence_, layer, static_cast<int>(n_tokens));
+    blocks += held.own + held.missing;
   }
-  return true;
+  return blocks <= plan_.decoding.blocks * engine_.model->hyper().n_layers;
+}
+
+// The order in which all layers are evicted. Beside a firm mark those come first that give back the most, so that there
+// is never less room than at the beginning or at the end.
+std::vector<int> Timeline::eviction_order(const EvictionTarget& mean) const {
+  std::vector<int> order(static_cast<size_t>(engine_.model->hyper().n_layers));
+  std::iota(order.begin(), order.end(), 0);
+  if (!mark_ || mark_->kind != Mark::firm)
+    return order;
+  std::vector<int64_t> gives;
+  for (const int layer : order)
+    gives.push_back(store_->layer_blocks(sequence_, layer).own - layer_target(mean, layer).blocks);
+  std::ranges::stable_sort(order,
+                           [&](int a, int b) { return gives[static_cast<size_t>(a)] > gives[static_cast<size_t>(b)]; });
+  return order;
 }
 
 // Whether n more rows fit in every head. A yielding mark is dropped where that helps.
@@ -178,7 +199,7 @@ Status Timeline::prepare_eviction(const EvictionTarget& target) {
                    number(held.total_blocks - marked) + " others a layer of what follows may keep " +
                    number(target.blocks) + " (" + number(layers) + " layers, and the copies of one), and at least " +
                    number(plan_.least_layer_blocks) + " are needed: leave room for a branch, or raise the budget to " +
-                   number((marked + (layers + 1) * (plan_.least_layer_blocks + target.growth / kBlockRows + 1)) *
+                   number((marked + 2 * layers * (plan_.least_layer_blocks + target.growth / kBlockRows + 1)) *
                               kv::block_bytes_total(store_->shape()) / 1024 +
                           1) +
                    "KiB"};

@@ -54,24 +54,45 @@ struct Planner {
     const int every = policy.schedule->info().every_n;
     return every > 0 ? every : kDefaultInterval;
   }
-  // Rows that are protected whatever the budget is, plus one that is free to change.
-  int64_t fixed_rows() const {
-    const int64_t sinks = policy.sinks.is_share ? 0 : std::llround(policy.sinks.value);
-    const int64_t recent = policy.recent.is_share ? 0 : std::llround(policy.recent.value);
-    return sinks + recent + 1;
+  int64_t fixed_rows() const { return session::fixed_rows(policy); }
+  // Shares that are there when the last layer reads its rows. Layers of different sizes: the last may be the smallest,
+  // and where layers share, rows of the others leave only when the last has been scored.
+  int64_t shares_beside() const {
+    return policy.allocator->layers() == eviction::Allocator::Layers::equal ? layers() - 1 : layers();
   }
   int64_t least_blocks_per_head() const { return row_blocks(fixed_rows() + 1); }
   int64_t least_total() const { return layers() * heads() * least_blocks_per_head() + reading_blocks(kBlockRows); }
 
-  // Blocks for a branch of so many tokens: in each head a copy of the last block and the new rows, in each layer what
-  // copies on eviction need (plan_branch). Not known: as many as the marked rows.
+  // Layers' shares that a branch leaves free for the copies of an eviction (plan_branch): the largest layer's, or all
+  // where layers share a total and are evicted at once.
+  int64_t copied_layers() const {
+    if (policy.allocator->layers() == eviction::Allocator::Layers::shared)
+      return layers();
+    if (policy.allocator->layers() != eviction::Allocator::Layers::weighted)
+      return 1;
+    double largest = 0;
+    double sum = 0;
+    for (int l = 0; l < shape.n_layers; ++l) {
+      const double weight = policy.allocator->layer_weight(l, shape.n_layers);
+      largest = std::max(largest, weight);
+      sum += weight;
+    }
+    return std::min<int64_t>(layers(), static_cast<int64_t>(std::ceil(largest * shape.n_layers / sum)) + 1);
+  }
+  // A layer's share of what a branch owns.
+  int64_t branch_share(int64_t own_blocks) const {
+    return std::max<int64_t>(0, own_blocks) / (layers() + copied_layers());
+  }
+  // Blocks for a branch of so many tokens: in each head a copy of the last block and the new rows, and what copies on
+  // eviction need. Not known: as many as the marked rows.
   int64_t branch_wanted(int64_t if_not_known) const {
     if (request.branch_tokens == 0)
       return 0;
     // Quantised rows: room for those in the tail too, which a mark does not hold.
     const int64_t tails = shape.type.quantised() ? heads() * row_blocks(shape.f16_window + kBlockRows) : 0;
-    return request.branch_tokens < 0 ? if_not_known
-                                     : (layers() + 1) * heads() * (row_blocks(request.branch_tokens) + 1) + tails;
+    return request.branch_tokens < 0
+               ? if_not_known
+               : (layers() + copied_layers()) * heads() * (row_blocks(request.branch_tokens) + 1) + tails;
   }
   // Of what may be given up for a branch. A policy that evicts nothing cannot do with less than all of it.
   int64_t branch_blocks(int64_t most) const {
@@ -79,7 +100,8 @@ struct Planner {
   }
   // A branch fits as a whole, or can be evicted while 16 more rows are read.
   int64_t least_branch() const {
-    const int64_t evicted = (layers() + 1) * heads() * least_blocks_per_head() + reading_blocks(kBlockRows);
+    const int64_t evicted =
+        (layers() + copied_layers()) * heads() * least_blocks_per_head() + reading_blocks(kBlockRows);
     return policy.evicts ? std::min(branch_wanted(evicted), evicted) : branch_wanted(0);
   }
 
@@ -143,13 +165,17 @@ struct Planner {
   // Targets while decoding and after the prompt, given the blocks a layer may hold then and while the prompt is read.
   void set_targets(Plan& plan, int64_t total, int64_t prompt_blocks, int64_t later_blocks) const {
     const int32_t g = growth(static_cast<double>(later_blocks) * kBlockRows / static_cast<double>(heads()));
-    plan.decoding = {.blocks = later_blocks, .growth = g};
+    plan.decoding = {.blocks = later_blocks, .growth = g, .most_tokens = request.prompt_tokens};
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - reading_blocks(plan.followup_chunk_tokens)) / layers()};
     plan.after_followup = after_chunk(plan.followup.blocks, later_blocks, g);
-    plan.between_chunks = {.blocks = prompt_blocks};
+    plan.between_chunks = {.blocks = prompt_blocks, .most_tokens = request.prompt_tokens};
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
-    plan.after_prompt = room_is_free ? plan.between_chunks : after_chunk(prompt_blocks, later_blocks, g);
+    plan.after_prompt = plan.between_chunks;
+    if (!room_is_free) {
+      plan.after_prompt = after_chunk(prompt_blocks, later_blocks, g);
+      plan.after_prompt.most_tokens = request.prompt_tokens;
+    }
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -201,7 +227,7 @@ struct Planner {
     plan.full_bytes = full_bytes();
     const int64_t later = total / layers();
     const int64_t working = reading_blocks(request.prompt_tokens);
-    const int64_t exact = layers() > 1 ? std::min(later, (total - working) / (layers() - 1)) : 0;
+    const int64_t exact = shares_beside() > 0 ? std::min(later, (total - working) / shares_beside()) : 0;
     const double share = static_cast<double>(exact) / static_cast<double>(later);
     const bool possible = working < total && exact >= heads() * least_blocks_per_head();
     plan.layer_major = possible && request.order != PrefillOrder::chunked &&
@@ -247,11 +273,12 @@ struct Planner {
                             : std::min<int>(request.n_batch, std::max<int>(64, static_cast<int>(rows) / 64 * 64));
     int64_t total = layers() * share + reading_blocks(plan.chunk_tokens);
     if (plan.layer_major)
-      total = std::max(layers() * share, (layers() - 1) * share + reading_blocks(request.prompt_tokens));
+      total = std::max(layers() * share, shares_beside() * share + reading_blocks(request.prompt_tokens));
     plan.budget_bytes = total * block_bytes() + tail_bytes();
     set_targets(plan, total, share, share);
     if (hold) {
-      plan.after_prompt = plan.between_chunks = {.blocks = share, .rows_exact = wanted};
+      plan.after_prompt =
+          plan.between_chunks = {.blocks = share, .rows_exact = wanted, .most_tokens = request.prompt_tokens};
       plan.rows_per_head = rows;
     }
     describe(plan);
@@ -280,6 +307,12 @@ struct Planner {
 
 int64_t probe_rows(int64_t n, int64_t extra) { return extra > 0 ? std::min(n, kProbeTokens) + extra : 0; }
 
+int64_t fixed_rows(const eviction::Policy& policy) {
+  const int64_t sinks = policy.sinks.is_share ? 0 : std::llround(policy.sinks.value);
+  const int64_t recent = policy.recent.is_share ? 0 : std::llround(policy.recent.value);
+  return sinks + recent + 1;
+}
+
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
@@ -302,9 +335,9 @@ F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction:
     shape.f16_window = rows.window;
     return Planner{shape, budget, policy, request, rows.ubatch_tokens}.tail_bytes() > most;
   };
-  const auto halve_ubatch = [&](int least) {
-    while (rows.ubatch_tokens > least && too_large())
-      rows.ubatch_tokens = std::max(least, rows.ubatch_tokens / 2);
+  const auto halve_ubatch = [&](int smallest) {
+    while (rows.ubatch_tokens > smallest && too_large())
+      rows.ubatch_tokens = std::max(smallest, rows.ubatch_tokens / 2);
   };
   halve_ubatch(64);
   while (rows.window > 0 && too_large())
@@ -341,13 +374,12 @@ Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, co
   branch.generated_tokens = request.branch_tokens > 0 ? request.branch_tokens : -1;
   const Budget unused;
   const Planner planner{shape, unused, policy, branch, plan.f16_rows.ubatch_tokens};
-  const int64_t share = std::max<int64_t>(0, own_blocks) / (shape.n_layers + 1);
+  const int64_t share = planner.branch_share(own_blocks);
   Plan out = plan;
   if (!policy.evicts)
     return out;
   planner.set_targets(out, own_blocks, share, share);
-  out.followup.blocks =
-      std::max<int64_t>(0, own_blocks - planner.reading_blocks(out.followup_chunk_tokens)) / (shape.n_layers + 1);
+  out.followup.blocks = planner.branch_share(own_blocks - planner.reading_blocks(out.followup_chunk_tokens));
   out.after_followup = planner.after_chunk(out.followup.blocks, share, out.decoding.growth);
   return out;
 }

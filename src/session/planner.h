@@ -36,11 +36,14 @@ inline constexpr int64_t kProbeTokens = 2048;
 // Rows that the longest piece of the repetition of n tokens adds; 0 where nothing is repeated.
 int64_t probe_rows(int64_t n, int64_t extra);
 
-// Per layer, in blocks of kBlockRows rows of one kv head.
+// Per layer, in blocks of kBlockRows rows of one kv head; the mean over layers where the allocator weighs them
+// (session/layer_targets.h) or lets them share (Timeline::join_layer).
 struct EvictionTarget {
   int64_t blocks = 0;      // what the layer may hold afterwards, growth included
   int32_t growth = 0;      // rows each head may append before the next eviction
   int64_t rows_exact = 0;  // > 0: keep exactly this many rows over the layer's heads, whatever the blocks
+  // > 0: a layer cannot have more tokens. Allocators that weigh layers give what one cannot use to others.
+  int64_t most_tokens = 0;
 };
 
 // Rows per kv head that shares of the budget are shares of.
@@ -81,11 +84,14 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
                        const Request& request);
 
 // The plan of a timeline that has a mark, when the marked rows leave `own_blocks` of the store: eviction never writes
-// into a shared block, so that what a branch keeps it must own. Each layer may own 1/(layers + 1) of them: at the first
-// eviction the copies of one layer are made before what it owned is given back. Targets only; never fails: whether
-// decoding.blocks reaches least_layer_blocks is checked when rows have to go.
+// into a shared block, so that what a branch keeps it must own, and copies are made before what it owned is given back:
+// of one layer at a time, or of all where layers share a total. Targets only; never fails: whether decoding.blocks
+// reaches least_layer_blocks is checked when rows have to go.
 Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, const Request& request, const Plan& plan,
                  int64_t own_blocks);
+
+// Rows of a head that are protected whatever the budget is, plus one that is free to change.
+int64_t fixed_rows(const eviction::Policy& policy);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);

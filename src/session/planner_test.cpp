@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+
+#include "session/layer_targets.h"
 
 namespace kedge::session {
 namespace {
@@ -26,8 +29,8 @@ int64_t blocks_of(const Plan& plan) { return plan.budget_bytes / kv::block_bytes
 
 // What the store holds at most while a plan is carried out: every layer at its target, one with the chunk's rows as
 // well.
-int64_t worst_blocks(const Plan& plan) {
-  const int64_t chunk = working_blocks(kShape, plan.chunk_tokens);
+int64_t worst_blocks(const Plan& plan, int64_t probe_extra = 0) {
+  const int64_t chunk = working_blocks(kShape, plan.chunk_tokens + probe_rows(plan.chunk_tokens, probe_extra));
   const int64_t at_first = plan.after_prompt.blocks - kShape.n_kv_heads * (plan.after_prompt.growth / kBlockRows);
   const int64_t held = std::max(plan.between_chunks.blocks, at_first);
   return (kShape.n_layers - 1) * held + chunk + (plan.layer_major ? 0 : held);
@@ -93,6 +96,48 @@ TEST(Planner, ImpossibleBudgetsAreRefusedWithASmallestThatWorks) {
   const std::string smallest = message.substr(at + 14);
   const Result<Plan> retry = plan_for(smallest, {.prompt_tokens = 1200, .generated_tokens = -1});
   EXPECT_TRUE(retry.ok()) << smallest << ": " << retry.error().message;
+}
+
+// A chunk's repetition adds min(n, 2048) rows and the instruction's to the layer that reads it.
+TEST(Planner, RepetitionsAreWorkingSpace) {
+  EXPECT_EQ(probe_rows(100, 0), 0);
+  EXPECT_EQ(probe_rows(100, 24), 124);
+  EXPECT_EQ(probe_rows(5000, 24), 2048 + 24);
+  int n_smaller = 0;
+  for (const char* budget : {"2MiB", "4MiB", "9MiB", "16MiB", "64MiB", "10%", "40%", "200tok"}) {
+    for (const int64_t prompt : {100, 1000, 3000, 9000, 40000}) {
+      for (const PrefillOrder order : {PrefillOrder::automatic, PrefillOrder::chunked}) {
+        for (const int64_t extra : {9, 24, 75}) {
+          SCOPED_TRACE(testing::Message() << budget << " prompt " << prompt << " extra " << extra);
+          const Request plain{.prompt_tokens = prompt, .generated_tokens = 20, .order = order};
+          Request repeated = plain;
+          repeated.probe_extra = extra;
+          const Result<Plan> plan = plan_for(budget, repeated, "kvzip");
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          if (!plan->evicts)
+            continue;
+          EXPECT_LE(worst_blocks(*plan, extra), blocks_of(*plan));
+          EXPECT_LE(kShape.n_layers * plan->decoding.blocks, blocks_of(*plan));
+          const int64_t followup = plan->followup_chunk_tokens;
+          EXPECT_LE(
+              kShape.n_layers * plan->followup.blocks + working_blocks(kShape, followup + probe_rows(followup, extra)),
+              blocks_of(*plan));
+          const Result<Plan> without = plan_for(budget, plain, "kvzip");
+          ASSERT_TRUE(without.ok());
+          n_smaller += plan->chunk_tokens < without->chunk_tokens ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(n_smaller, 0) << "bytes that the repetition takes are missing elsewhere";
+}
+
+TEST(Planner, AFullCacheThatIsRepeatedHasRoomForIt) {
+  const Request request{.prompt_tokens = 500, .generated_tokens = 0, .n_ctx = 500, .probe_extra = 24};
+  const Result<Plan> plan = plan_for("unlimited", request, "none");
+  ASSERT_TRUE(plan.ok());
+  const int64_t heads = int64_t{kShape.n_layers} * kShape.n_kv_heads;
+  EXPECT_GE(blocks_of(*plan), heads * 32 + kShape.n_kv_heads * (524 + 15) / 16);
 }
 
 TEST(Planner, PolicyThatEvictsNothingNeedsRoomForAll) {
@@ -275,6 +320,64 @@ TEST(PlannerQuantised, ImpossibleBudgetsNameTheF16RowsAndASmallestThatWorks) {
 TEST(PlannerQuantised, FullCachesAreCountedInF16) {
   const Request request{.prompt_tokens = 1000, .generated_tokens = 8};
   EXPECT_EQ(quantised_plan("100%", request)->full_bytes, plan_for("100%", request)->full_bytes);
+}
+
+// Where layers differ, one layer's rows fit beside the shares of all layers, whichever is the largest and whichever
+// comes last.
+TEST(Planner, LayersThatDifferFitWhileTheyTakeTurns) {
+  for (const char* policy : {"andpro/pyramid", "snapkv/pyramid:beta=1000", "andpro/retention:start=1,end=9"}) {
+    for (const char* budget : {"16MiB", "8MiB", "4MiB", "5%", "25%", "80%", "300tok"}) {
+      for (const int64_t prompt : {200, 1000, 8000, 60000}) {
+        for (const int64_t generated : {-1, 1, 500}) {
+          SCOPED_TRACE(testing::Message() << policy << " " << budget << " " << prompt << " " << generated);
+          const Result<Plan> plan = plan_for(budget, {.prompt_tokens = prompt, .generated_tokens = generated}, policy);
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          if (!plan->evicts)
+            continue;
+          const eviction::Policy parsed = std::move(eviction::parse_policy(policy, {})).value();
+          LayerWeights layers{.n_kv_heads = kShape.n_kv_heads, .fixed_rows = fixed_rows(parsed)};
+          for (int l = 0; l < kShape.n_layers; ++l)
+            layers.weight.push_back(parsed.allocator->layer_weight(l, kShape.n_layers));
+          const auto between = weigh_layers(plan->between_chunks, layers);
+          const auto after = weigh_layers(plan->after_prompt, layers);
+          const auto later = weigh_layers(plan->decoding, layers);
+          int64_t held = 0;
+          for (const EvictionTarget& target : between)
+            held += plan->layer_major ? 0 : target.blocks;
+          const int64_t chunk = working_blocks(kShape, plan->chunk_tokens);
+          for (size_t l = 0; l < between.size(); ++l) {
+            EXPECT_LE(held + chunk, blocks_of(*plan)) << "layer " << l;
+            const int64_t at_first = after[l].blocks - kShape.n_kv_heads * (after[l].growth / kBlockRows);
+            held += at_first - (plan->layer_major ? 0 : between[l].blocks);
+          }
+          int64_t decoding = 0;
+          for (const EvictionTarget& target : later)
+            decoding += target.blocks;
+          EXPECT_LE(decoding, blocks_of(*plan));
+          EXPECT_GE(after.front().blocks + after.back().blocks, 2 * kShape.n_kv_heads);
+          if (prompt >= 8000) {  // shorter ones may fit into every layer
+            EXPECT_NE(after.front().blocks, after.back().blocks);
+          }
+        }
+      }
+    }
+  }
+}
+
+// In whole: what layers share when the last one has been scored fits beside the last one's rows, so that no row is lost
+// on the way.
+TEST(Planner, LayersThatShareKeepOnTheWayWhatTheyKeepInTheEnd) {
+  for (const char* budget : {"16MiB", "8MiB", "10%", "300tok"}) {
+    for (const bool hold : {false, true}) {
+      const Result<Plan> plan = plan_for(
+          budget, {.prompt_tokens = 2000, .generated_tokens = 100, .hold_continuation = hold}, "andpro/pooled-all");
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      ASSERT_TRUE(plan->layer_major);
+      const int64_t on_the_way = blocks_of(*plan) - working_blocks(kShape, plan->chunk_tokens);
+      const int64_t at_first = plan->after_prompt.blocks - kShape.n_kv_heads * (plan->after_prompt.growth / kBlockRows);
+      EXPECT_LE(kShape.n_layers * at_first, on_the_way) << budget;
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "eviction/policy.h"
 #include "kedge/model.h"
 #include "kedge/stats.h"
+#include "session/ledger.h"
 #include "session/planner.h"
 
 namespace kedge::session {
@@ -19,16 +20,24 @@ struct HistoryState {
   std::vector<eviction::QueryMoments> moments;  // [layer][kv head], or none
 };
 
+struct LayerNote {  // shared layers: what was measured when the layer was last scored
+  double demand = 1;
+  std::vector<double> measured;  // [kv head]
+  int64_t n_tokens = 0;          // the sequence's length then; 0: never
+};
+
 struct Snapshot {
   int64_t n_tokens = 0;
   std::vector<Token> tokens;  // all that were read, evicted or not: n_tokens of them
   std::vector<float> logits;  // f32 [n_vocab], or empty
   attention::Taps taps{{}};
   HistoryState history;
-  EvictionTarget last_target;  // of the last eviction
-  Stats counters;              // what the timeline itself counts
-  int64_t evicted_rows = 0;    // since the beginning of the sequence
-  int64_t evicted_until = 0;   // length of the sequence at its last eviction
+  std::vector<LayerNote> layer_notes;  // [n_layers], empty unless layers share a total
+  EvictionTarget last_target;          // of the last eviction
+  Ledger ledger{0, 0, false};          // not in a file: it begins anew there
+  Stats counters;                      // what the timeline itself counts
+  int64_t evicted_rows = 0;            // since the beginning of the sequence
+  int64_t evicted_until = 0;           // length of the sequence at its last eviction
   int64_t peak_bytes = 0;
   size_t n_trace = 0;  // points of the memory trace
 };

@@ -107,7 +107,9 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
            .rows = this,
            .taps = &taps_,
            .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
-           .n_threads = engine.compute->n_threads()}) {}
+           .n_threads = engine.compute->n_threads()}),
+      ledger_(engine.model->hyper().n_layers, engine.model->hyper().n_kv_heads, options.explain),
+      layer_notes_(static_cast<size_t>(shares_layers() ? engine.model->hyper().n_layers : 0)) {}
 
 Timeline::~Timeline() = default;
 
@@ -304,8 +306,11 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
 void Timeline::abandon_chunk() {
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens_));
   store_->release_reserved(sequence_);
+  for (LayerNote& note : layer_notes_)
+    note.n_tokens = std::min(note.n_tokens, n_tokens_);
   tokens_.resize(static_cast<size_t>(n_tokens_));
   observations_->forget(n_tokens_);
+  ledger_.forget(n_tokens_);
 }
 
 // hidden f32 [n, n_embd] := token embeddings

@@ -12,11 +12,13 @@
 #include "attention/taps.h"
 #include "eviction/policy.h"
 #include "eviction/select.h"
+#include "eviction/share_layers.h"
 #include "kedge/error.h"
 #include "kedge/session.h"
 #include "kv/store.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
+#include "session/ledger.h"
 #include "session/planner.h"
 #include "session/protection/protected_text.h"
 #include "session/snapshot.h"
@@ -91,6 +93,8 @@ class Timeline final : public attention::KvRows {
   // Called before each eviction of a layer with what the policy's scorer sees of it. Forks are not watched.
   using Watch = std::function<void(const eviction::LayerInput&)>;
   void watch(Watch watch) { watch_ = std::move(watch); }
+  std::vector<LayerStats> layer_stats() const;                       // explain.cpp
+  Result<Explanation> explain(const ExplainOptions& options) const;  // explain.cpp
 
   // KvRows
   void append(int layer, int head, const NewRows& rows) override;
@@ -151,6 +155,16 @@ class Timeline final : public attention::KvRows {
   Status evict_all(const EvictionTarget& target);
   Status evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens);
   bool within(int layer, const EvictionTarget& target) const;
+  // Layers that differ (session/evict_layers.cpp).
+  bool shares_layers() const { return policy_.allocator->layers() == eviction::Allocator::Layers::shared; }
+  EvictionTarget layer_target(const EvictionTarget& mean, int layer) const;
+  Status join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens);
+  Status divide_all(const EvictionTarget& mean);
+  eviction::LayerInput score_shared(int layer, const EvictionTarget& mean, int64_t n_tokens);
+  void score_as_others(int layer, eviction::ScoredLayer& scored) const;
+  Status divide_layers(eviction::LayerInput all);
+  void record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
+                       std::span<const std::vector<int32_t>> keep_rows);
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
   // Protection by the text (protect.cpp).
@@ -189,12 +203,14 @@ class Timeline final : public attention::KvRows {
   std::unique_ptr<ProtectedText> text_;  // what tokens_ say; while a prompt is read, of all of its tokens
   EvictionTarget last_target_;           // of the last eviction
   Stats counters_;
+  Ledger ledger_;
   std::vector<MemoryPoint> memory_trace_;
   Watch watch_;
-  double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
-  int64_t evicted_until_ = 0;       // length of the sequence at its last eviction
-  int64_t evicted_before_ = 0;      // evicted rows that the store does not count; negative: that were taken back
-  int64_t peak_before_bytes_ = 0;   // of the store that held these rows before a restore
+  std::vector<LayerNote> layer_notes_;  // [n_layers], empty unless layers share a total
+  double eviction_started_ms_ = 0;      // policy_ms when the running eviction began: its time limit counts from there
+  int64_t evicted_until_ = 0;           // length of the sequence at its last eviction
+  int64_t evicted_before_ = 0;          // evicted rows that the store does not count; negative: that were taken back
+  int64_t peak_before_bytes_ = 0;       // of the store that held these rows before a restore
   struct MarkedPoint {
     kv::SequenceId sequence = 0;  // shares the blocks that the timeline held
     Snapshot at;

@@ -47,6 +47,37 @@ class Run(KedgeTest):
         self.assertGreater(stats["peak_rss_bytes"], 10 << 20)
         self.assertIn("none", stats["policy"])
 
+    def test_explain_tells_best_and_worst_tokens(self):
+        told = self.path("explain.json")
+        result, stats = self.run_ok("-p", self.sample(3000, 5), "-n", "3", "--temp", "0", "--kv-budget", "25%",
+                                    "--explain", "4", "--explain-json", told)
+        self.assertIn("tokens were judged in 90 kv heads of 30 layers", result.err)
+        self.assertRegex(result.err, r"position +text +rank +score +attention +projection +held by +by layer")
+        with open(told) as f:
+            report = json.load(f)
+        self.assertEqual((len(report["best"]), len(report["worst"]), report["n_heads"]), (4, 4, 90))
+        held = [sum(len(token["held_by"]) for token in report[kind]) for kind in ("best", "worst")]
+        self.assertGreater(held[0], 4 * held[1], report)
+        for token in report["best"] + report["worst"]:
+            self.assertEqual(set(token["parts"]), {"attention", "projection"})
+            self.assertTrue(token["text"], token)
+        heads = [head for layer in stats["layers"] for head in layer["heads"]]
+        self.assertEqual(sum(head["rows"] for head in heads), stats["kv_rows"])
+        self.assertEqual(sum(head["evicted"] for head in heads), stats["evicted_rows"])
+
+    def test_explain_at_one_head_and_its_mistakes(self):
+        told = self.path("explain.json")
+        self.run_ok("-p", self.sample(2000, 6), "-n", "1", "--kv-budget", "25%", "--explain-json", told,
+                    "--explain-at", "7:2")
+        with open(told) as f:
+            report = json.load(f)
+        self.assertEqual((report["layer"], report["head"], report["n_heads"], len(report["best"])), (7, 2, 1, 10))
+        scores = [token["score"] for token in report["best"]]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        for at, words in (("30", "layers 0 to 29"), ("0:3", "kv heads 0 to 2"), ("x", "LAYER:HEAD")):
+            refused = self.kedge("run", "-m", MODEL, "-p", "x", "-n", "1", "--explain", "3", "--explain-at", at)
+            self.assert_error(refused, 2, "--explain-at", words)
+
     def test_the_same_seed_says_the_same(self):
         args = ["-p", "Once upon a time", "-n", "24", "--temp", "1.0", "--seed", "5"]
         first = self.run_ok(*args)[0].out

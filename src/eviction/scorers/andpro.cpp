@@ -23,8 +23,8 @@ class AndPro final : public WindowScorer {
         pool_(static_cast<int>(options.numbers.at("pool"))),
         chunk_(static_cast<int>(options.numbers.at("chunk"))),
         anchor_(anchor) {}
-
   int chunk() const override { return chunk_; }
+  PartNames part_names() const override { return {.pool = pool_, .per_attention = "projection"}; }
 
   void add_queries(const HeadInput& in, int begin, int end, std::span<float> sum) const override {
     check(in.y != nullptr, "andpro needs the heads' outputs");
