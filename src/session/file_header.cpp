@@ -232,6 +232,7 @@ void visit_options(Visitor& v, SessionOptions& o) {
     h.flag("reconstruction", o.histories.reconstruction);
   });
   v.flag("trace_memory", o.trace_memory);
+  v.flag("explain", o.explain);
   v.flag("hold_continuation", o.hold_continuation);
 }
 

@@ -26,7 +26,7 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
   const model::HyperParams& hyper = engine_.model->hyper();
   const attention::Taps::Contents observed = taps_.contents();
   const Snapshot now = snapshot();
-  const std::vector<std::byte> history = history_to_bytes(now.history);
+  const std::vector<std::byte> history = history_to_bytes(now.history, layer_notes_);
   return write_session_file({.header = {.model = identify(*engine_.model),
                                         .options = asked_,
                                         .policy = policy_.text,
@@ -105,9 +105,11 @@ Status Timeline::take_over(const FileView& file) {
               .logits = file.logits,
               .taps = taps_,
               .history = observations_->state(),
+              .layer_notes = layer_notes_,
               .last_target = {.blocks = header.last_blocks,
                               .growth = static_cast<int32_t>(header.last_growth),
                               .rows_exact = header.last_rows_exact},
+              .ledger = ledger_,
               .counters = header.stats,
               .evicted_rows = header.evicted_rows,
               .evicted_until = header.evicted_until,
@@ -116,7 +118,9 @@ Status Timeline::take_over(const FileView& file) {
       at.taps.load({.q = file.observed_q, .y = file.observed_y, .positions = file.observed_positions}, header.n_tokens);
   if (!wrong.empty())
     return Error{ErrorCode::failed, "section 'observed': " + wrong};
-  const std::string history = history_from_bytes(file.history, header.n_tokens, at.history);
+  const std::string history = history_from_bytes(
+      file.history,
+      {.state = at.history, .notes = at.layer_notes, .n_kv_heads = hyper.n_kv_heads, .n_tokens = header.n_tokens});
   if (!history.empty())
     return Error{ErrorCode::failed, "section 'history': " + history};
   if (Status status = check_pending(at); !status)

@@ -135,6 +135,7 @@ class Timeline final : public attention::KvRows {
   Status check_pending(const Snapshot& at) const;
   bool has_room(int64_t n_tokens);
   bool branch_has_room(int64_t n_tokens) const;
+  std::vector<int> eviction_order(const EvictionTarget& mean) const;
   Status prepare_eviction(const EvictionTarget& target);
   Status run_graph(const LayerGraph& of);
   Status acceptable_fork(const Timeline& child) const;
