@@ -35,6 +35,8 @@ std::vector<Case> cases() {
   for (const char* policy : {"andpro/every:n=16", "andpro/uniform/every:n=7", "snapkv/every:n=100"})
     out.push_back({policy, "250KiB", PrefillOrder::chunked});
   out.push_back({"andpro/every:n=32", "25%", PrefillOrder::layer_major, "bf16"});
+  for (const char* allocator : {"pyramid", "retention", "pooled-all", "entropy"})
+    out.push_back({std::string("andpro/") + allocator, "300KiB", PrefillOrder::automatic});
   for (const char* type : {"q8_0", "q4_0"})
     out.push_back({"andpro", "250KiB", PrefillOrder::chunked, type});
   out.push_back({"none", "", PrefillOrder::automatic});

@@ -79,7 +79,8 @@ std::string history_from_bytes(std::span<const std::byte> bytes, const HistoryIn
     numbers.take(std::span(&note.n_tokens, 1));
     numbers.take(std::span(&note.demand, 1));
     numbers.take(std::span(&n_measured, 1));
-    if (n_measured != 0 && n_measured != into.n_kv_heads)
+    const bool was_scored = note.n_tokens != 0;
+    if (n_measured != into.n_kv_heads && (was_scored || n_measured != 0))
       return "measured heads: found " + std::to_string(n_measured) + ", allowed " + std::to_string(into.n_kv_heads);
     note.measured.resize(static_cast<size_t>(n_measured));
     numbers.take(std::span(note.measured));
