@@ -18,7 +18,7 @@ class RawRows : public testing::TestWithParam<RowTypes> {
 
   // A head of n rows whose positions have gaps, with notes.
   std::unique_ptr<Store> store_with(int n, SequenceId& seq) const {
-    auto store = make_store(shape(), 40);
+    auto store = make_store(shape(), 300);
     seq = store->create_sequence();
     EXPECT_TRUE(store->reserve(seq, 0, 2, 2 * n + 1).ok());
     EXPECT_TRUE(store->open_tail(seq, 1, 2, 2 * n + 1).ok());
@@ -55,9 +55,10 @@ TEST_P(RawRows, ComeBackBitForBitAtEveryLength) {
     const auto store = store_with(n, from);
     const std::vector<std::byte> bytes = bytes_of(*store, from, 1, 0);
     // 16 bytes, 13 a row, and blocks of 16 rows of K and V of 32 two-byte values.
-    if (!GetParam().quantised())
+    if (!GetParam().quantised()) {
       EXPECT_EQ(bytes.size(),
                 16U + 13U * static_cast<size_t>(n) + static_cast<size_t>((n + 15) / 16) * 16 * 2 * 32 * 2);
+    }
     const auto other = make_store(shape(), 12);
     const SequenceId to = other->create_sequence();
     const Status status = other->import_rows(to, 0, 1, bytes, 5 + 2 * n);
