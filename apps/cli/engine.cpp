@@ -32,6 +32,7 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.order = settings.prefill_order == "layer-major" ? PrefillOrder::layer_major
                   : settings.prefill_order == "chunked"   ? PrefillOrder::chunked
                                                           : PrefillOrder::automatic;
+  options.policy_time_limit_ms = settings.kv_time_limit;
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;

@@ -46,6 +46,7 @@ struct Settings {
   std::string kv_recent;
   std::string kv_overflow = "evict";
   std::string prefill_order = "auto";
+  float kv_time_limit = 0;
 
   // Reports
   std::string stats;

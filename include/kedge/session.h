@@ -31,9 +31,11 @@ struct SessionOptions {
   int n_ctx = 0;       // logical length allowed; 0: what the model was trained to, or more if the budget evicts
   int n_batch = 2048;  // tokens of a chunk at most, where the prompt is read in chunks
   int n_ubatch = 512;  // tokens of one graph
-  std::string cache_type = "f16";   // f16 | bf16
-  uint64_t seed = 0;                // of the `random` policy
-  double policy_time_limit_ms = 0;  // 0: none. Past it an eviction finishes with sinks + recent, and is counted
+  std::string cache_type = "f16";  // f16 | bf16
+  uint64_t seed = 0;               // of the `random` policy
+  // 0: none. Of an eviction of all layers; a layer that would need more than its part of it, by the time that the
+  // policy has taken so far, gets sinks + recent rows, and is counted. Results then depend on the machine's speed.
+  double policy_time_limit_ms = 0;
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
   int64_t expected_generated = -1;  // -1: not known

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "eviction/compete.h"
+#include "eviction/rescore.h"
 #include "eviction/select.h"
 #include "eviction/window_scorer.h"
 
@@ -79,6 +80,20 @@ void score_heads(const Scorer& scorer, const std::vector<HeadInput>& heads, Exec
     check(std::all_of(one.begin(), one.end(), [](float s) { return std::isfinite(s); }), "scores are finite");
   }
 #endif
+}
+
+// Scores of all heads, or what they keep of earlier ones (LayerInput::scoring).
+void score_layer(const Scorer& scorer, const LayerInput& in, const std::vector<HeadInput>& heads, Executor& executor,
+                 std::vector<std::vector<uint8_t>>& is_protected, std::vector<std::vector<float>>& score) {
+  if (in.scoring != Scoring::cached)
+    score_heads(scorer, heads, executor, score);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    score[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
+    if (in.scoring == Scoring::cached)
+      use_cached(in.heads[h].cached, score[h], is_protected[h]);
+    if (in.scoring == Scoring::sampled)
+      blend(in.heads[h].cached, scorer.caching().memory, window_share(scorer, in.heads[h], heads[h]), score[h]);
+  }
 }
 
 // How many rows each head must keep for some protection, and whether the layer has room for that.
@@ -161,8 +176,9 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
 
   std::vector<HeadInput> heads;
   std::vector<std::vector<uint8_t>> is_protected(n_heads);
+  const std::vector<SeenHead> seen = seen_heads(scorer, in);
   for (size_t h = 0; h < n_heads; ++h) {
-    heads.push_back(last_queries(in.heads[h], scorer.needs().window));
+    heads.push_back(seen[h].input());
     is_protected[h].resize(static_cast<size_t>(heads[h].rows.n_rows));
     mark_protected(heads[h].rows, protection.n_sinks, protection.n_recent, is_protected[h]);
     heads[h].is_protected = is_protected[h];
@@ -170,7 +186,7 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   LayerDecision decision;
   decision.score.resize(n_heads);
   decision.keep.resize(n_heads);
-  score_heads(scorer, heads, executor, decision.score);
+  score_layer(scorer, in, heads, executor, is_protected, decision.score);
 
   LayerScores scores{.score = {}, .is_protected = {}, .chunk = scorer.chunk()};
   for (size_t h = 0; h < n_heads; ++h) {
@@ -181,6 +197,7 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   for_each_item(executor, static_cast<int>(n_heads), [&](int i) {
     const size_t h = static_cast<size_t>(i);
     const int64_t k = std::max<int64_t>(rows[h], 1);
+    scorer.refine(heads[h], k, decision.score[h]);
     decision.keep[h] = select(decision.score[h], is_protected[h], k, scorer.chunk());
   });
   return decision;

@@ -53,18 +53,30 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .is_protected = {},
                         .seed = options_.seed,
                         .kernels = engine_.kernels});
+    in.heads.back().running_y = window.running_y;
   }
   return in;
 }
 
-Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_tokens) {
-  if (within(layer, target))
+Status Timeline::evict_layer(int layer, const EvictionTarget& asked, int64_t n_tokens) {
+  const bool is_measured = policy_.schedule->measure() != eviction::Difficulty::none;
+  if (!is_measured && within(layer, asked))
     return {};
   const Stopwatch watch;
-  const bool late =
-      options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  const eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  eviction::LayerInput in = layer_input(layer, asked, n_tokens, windows);
+  if (is_measured) {
+    const EvictionTarget target = measured_target(asked, in);
+    if (within(layer, target)) {
+      counters_.policy_ms += watch.milliseconds();
+      return {};
+    }
+    in = layer_input(layer, target, n_tokens, windows);
+  }
+  const bool late = falls_back(in);
+  CachedScores cached;
+  if (!late)
+    in.scoring = take_cached(in, cached);
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
@@ -72,15 +84,17 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& target, int64_t n_
     keep.heads.push_back({.layer = layer, .head = static_cast<int>(head), .rows = decision.keep[head]});
   }
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
+  note_scored(in, !late);
   ++counters_.evictions;
-  counters_.policy_fallbacks += late ? 1 : 0;
   counters_.policy_ms += watch.milliseconds();
+  if (!late && schedule_.clock.is_limited())
+    schedule_.clock.measured(watch.milliseconds(), rows_of(in));
   return status;
 }
 
 Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
-  eviction_started_ms_ = counters_.policy_ms;
+  begin_round();
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {
     if (Status status = evict_layer(layer, target, n_tokens_); !status)
       return status;

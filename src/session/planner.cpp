@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "session/reading.h"
+
 namespace kedge::session {
 
 namespace {
@@ -99,6 +101,7 @@ struct Planner {
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
     const int64_t with_growth = std::min(later_blocks, prompt_blocks + heads() * (g / kBlockRows));
     plan.after_prompt = room_is_free ? plan.between_chunks : EvictionTarget{.blocks = with_growth, .growth = g};
+    plan.after_prompt = scaled(plan.after_prompt, policy.schedule->info().prompt_keep, shape.n_kv_heads);
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }

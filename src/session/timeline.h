@@ -15,6 +15,7 @@
 #include "kv/store.h"
 #include "model/model.h"
 #include "session/planner.h"
+#include "session/schedule_state.h"
 #include "tensor/compute.h"
 
 namespace kedge::session {
@@ -39,6 +40,8 @@ Result<eviction::Policy> session_policy(const SessionOptions& options);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
 Result<Plan> plan_session(const model::HyperParams& hyper, const SessionOptions& options,
                           const eviction::Policy& policy);
+
+int64_t rows_of(const eviction::LayerInput& in);  // over its heads
 
 class Timeline final : public attention::KvRows {
  public:
@@ -91,6 +94,19 @@ class Timeline final : public attention::KvRows {
   bool within(int layer, const EvictionTarget& target) const;
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
+  // session/schedule_decode.cpp
+  int64_t layer_blocks(int layer, int64_t ahead) const;
+  EvictionTarget decoding_target() const;
+  EvictionTarget forced_target(int64_t n_tokens) const;
+  EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
+  Status evict_due();
+  void begin_round();
+  bool falls_back(const eviction::LayerInput& in);
+  // session/score_cache.cpp
+  using CachedScores = std::vector<std::vector<float>>;  // [kv head][row that has a score]
+  eviction::Scoring take_cached(eviction::LayerInput& in, CachedScores& cached);
+  void note_scored(const eviction::LayerInput& in, bool by_policy);
+  void forget_scores();
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -113,7 +129,8 @@ class Timeline final : public attention::KvRows {
   std::vector<Token> tokens_;  // by position, as far as they have been read [n_tokens_]; a chunk's while it is read
   Stats counters_;
   std::vector<MemoryPoint> memory_trace_;
-  double eviction_started_ms_ = 0;  // policy_ms when the running eviction began: its time limit counts from there
+  ScheduleState schedule_;
+  bool round_fell_back_ = false;  // in the running eviction
 };
 
 }  // namespace kedge::session
