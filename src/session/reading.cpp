@@ -6,6 +6,14 @@
 namespace kedge::session {
 namespace {
 
+// What a text that was not planned for leaves. While its last chunk is read the first layers are there already and the
+// others still need the chunk's working space: rows and growth fill blocks of which the growth's part is free at first.
+EvictionTarget after_text(const Plan& plan, const kv::StoreShape& shape, const EvictionTarget& beside) {
+  EvictionTarget target = plan.decoding;
+  target.blocks = std::min(target.blocks, beside.blocks + shape.n_kv_heads * (target.growth / kBlockRows));
+  return target;
+}
+
 // A text that was not planned for. Chunk k of the first `steps` has k / steps of the tokens of a full one; what layers
 // may hold beside a chunk is what its working space leaves of the budget, so it shrinks as the chunks grow.
 Reading tightening(const Plan& plan, const kv::StoreShape& shape, int64_t n_tokens, int n_steps) {
@@ -25,7 +33,8 @@ Reading tightening(const Plan& plan, const kv::StoreShape& shape, int64_t n_toke
   for (int64_t k = 1; left > 0; ++k) {
     const int64_t n = std::min(chunk(k), left);
     left -= n;
-    reading.steps.push_back({.n_tokens = n, .evict = true, .target = left > 0 ? beside(k + 1) : plan.decoding});
+    reading.steps.push_back(
+        {.n_tokens = n, .evict = true, .target = left > 0 ? beside(k + 1) : after_text(plan, shape, beside(k))});
   }
   return reading;
 }
@@ -45,7 +54,10 @@ Reading make_reading(const Plan& plan, const kv::StoreShape& shape, const ReadRe
     const bool last = begin + n == request.n_tokens;
     reading.steps.push_back({.n_tokens = n,
                              .evict = !request.fits || (last && request.planned),
-                             .target = last ? (request.planned ? plan.after_prompt : plan.decoding) : between});
+                             .target = !last             ? between
+                                       : request.planned ? plan.after_prompt
+                                       : request.fits    ? plan.decoding
+                                                         : after_text(plan, shape, between)});
   }
   return reading;
 }
