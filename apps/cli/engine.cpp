@@ -34,6 +34,7 @@ Result<SessionOptions> session_options(const Settings& settings) {
   if (!protection)
     return protection.error();
   options.protect = *std::move(protection);
+  options.policy_time_limit_ms = settings.kv_time_limit;
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;

@@ -69,6 +69,10 @@ constexpr OptionSpec kTable[] = {
     {"", "--kv-overflow", "WHAT", kGroupBudget, kModel, &Settings::kv_overflow,
      "when the tokens do not fit the budget: evict rows, end with an error, or truncate the prompt", kAny, kAnyMax,
      "evict|error|truncate"},
+    {"", "--kv-time-limit", "MS", kGroupBudget, kCompute, &Settings::kv_time_limit,
+     "milliseconds for an eviction of all layers; layers that would take longer than their part keep sinks and recent "
+     "rows, and are counted; results then depend on the machine's speed; 0: no limit",
+     0, 1e9},
     {"", "--prefill-order", "ORDER", kGroupBudget, kModel | kBench, &Settings::prefill_order,
      "how a prompt is read: every layer in full before it is evicted (exact), or in chunks (any length in any budget)",
      kAny, kAnyMax, "auto|layer-major|chunked"},

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/running_anchor.h"
+
 namespace kedge::attention {
 
 struct TapShape {
@@ -12,6 +14,7 @@ struct TapShape {
   int window = 0;  // W; 0 = nothing is recorded
   int n_heads = 0;
   int head_dim = 0;
+  int running_every = 0;  // > 0: a running mean of the last W outputs is kept, and recomputed once in so many tokens
 };
 
 // Query rows of one kv head, oldest first, as scorers see them.
@@ -19,6 +22,7 @@ struct ObservedWindow {
   std::vector<float> q;            // f32 [n][group][head_dim]
   std::vector<float> y;            // f32 [n][group][head_dim]
   std::vector<int32_t> positions;  // i32 [n]
+  std::vector<float> running_y;    // f32 [group][head_dim]; empty: not kept
 };
 
 // A ring per layer: the row of position p lives in slot p % W. Different (layer, head) may be recorded concurrently.
@@ -45,16 +49,20 @@ class Taps {
   };
   ObservedWindow gather(const Query& query) const;
 
+  AnchorDrift drift() const { return running_.drift(); }
+
   // Takes over the newest rows below position n_tokens that `other`, of at least this window, has recorded.
   void copy_from(const Taps& other, int32_t n_tokens);
 
  private:
+  std::vector<float> ring_mean(int layer, int head) const;
   size_t slot(int layer, int head, int32_t position) const;
 
   TapShape shape_;
   std::vector<float> q_;            // f32 [n_layers][n_heads][window][head_dim]
   std::vector<float> y_;            // same
   std::vector<int32_t> positions_;  // i32 [n_layers][n_heads][window], -1 = empty
+  RunningAnchor running_;
 };
 
 }  // namespace kedge::attention

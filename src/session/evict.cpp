@@ -54,6 +54,7 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .seed = options_.seed,
                         .kernels = engine_.kernels,
                         .n_layers = hyper.n_layers});
+    in.heads.back().running_y = window.running_y;
   }
   return in;
 }
@@ -61,23 +62,34 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
   if (shares_layers())
     return join_layer(layer, mean, n_tokens);
-  const EvictionTarget target = layer_target(mean, layer);
-  if (within(layer, target))
+  const EvictionTarget asked = layer_target(mean, layer);
+  const bool is_measured = policy_.schedule->measure() != eviction::Difficulty::none;
+  if (!is_measured && within(layer, asked))
     return {};
-  if (Status status = protection_fits(target, n_tokens); !status)
+  if (Status status = protection_fits(asked, n_tokens); !status)
     return status;
-  last_target_ = target;
+  last_target_ = asked;
   const Stopwatch watch;
-  const bool late =
-      options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  eviction::LayerInput in = layer_input(layer, asked, n_tokens, windows);
+  if (is_measured) {
+    const EvictionTarget target = measured_target(asked, in);
+    if (within(layer, target)) {
+      counters_.policy_ms += watch.milliseconds();
+      return {};
+    }
+    in = layer_input(layer, target, n_tokens, windows);
+  }
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
-  observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  observations_->attach(layer, policy_.needs(), tokens_, history, in);
+  const bool late = falls_back(in);
+  CachedScores cached;
+  if (!late)
+    in.scoring = take_cached(in, cached);
+  in.explain = ledger_.explains();
   if (watch_)
     watch_(in);
-  in.explain = ledger_.explains();
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
@@ -86,17 +98,19 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   }
   ledger_.record(layer, in, decision);  // before the compaction ends the views of `in`
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
+  note_scored(in, !late);
   ++counters_.evictions;
-  counters_.policy_fallbacks += late ? 1 : 0;
   const double ms = watch.milliseconds();
   counters_.policy_ms += ms;
   ledger_.add_ms(layer, ms);
+  if (!late && schedule_.clock.is_limited())
+    schedule_.clock.measured(ms, rows_of(in));
   return status;
 }
 
 Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
-  eviction_started_ms_ = counters_.policy_ms;
+  begin_round();
   if (shares_layers())
     return divide_all(target);
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer) {

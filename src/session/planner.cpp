@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "session/reading.h"
+
 namespace kedge::session {
 
 namespace {
@@ -115,6 +117,7 @@ struct Planner {
       plan.after_prompt.blocks = with_growth;
       plan.after_prompt.growth = g;
     }
+    plan.after_prompt = scaled(plan.after_prompt, policy.schedule->info().prompt_keep, shape.n_kv_heads);
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -236,6 +239,14 @@ int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
+int64_t reading_blocks(const kv::StoreShape& shape, const Plan& plan, int64_t n) {
+  return working_blocks(shape, n + probe_rows(n, plan.probe_extra));
+}
+
+int64_t planned_blocks(const kv::StoreShape& shape, const Plan& plan) {
+  return (plan.budget_bytes - kv::tail_bytes(shape, plan.f16_rows.ubatch_tokens)) / kv::block_bytes_total(shape);
+}
+
 // What f16 rows may take of a byte budget of quantised rows. As asked where everything fits so; else a smaller ubatch,
 // then a smaller window, until they take an eighth, or nothing is left to give.
 F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction::Policy& policy,
@@ -275,6 +286,7 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
   if (!plan)
     return plan;
   plan->f16_rows = f16_rows;
+  plan->probe_extra = request.probe_extra;
   plan->token_bytes = static_cast<int64_t>(row_bytes(shape.head_dim, shape.type)) * shape.n_layers * shape.n_kv_heads;
   if (budget.kind != Budget::Kind::unlimited && plan->evicts && request.overflow == Overflow::error) {
     const int64_t rows_bytes = plan->budget_bytes - planner.tail_bytes();

@@ -70,6 +70,7 @@ struct Plan {
   EvictionTarget decoding;
   int followup_chunk_tokens = 0;  // a prompt that was not announced, or a later turn: read in chunks of this size
   EvictionTarget followup;        // what layers are evicted to before and between those chunks
+  int64_t probe_extra = 0;        // Request::probe_extra
   int64_t token_bytes = 0;        // of K and V rows of one token, without metadata
   double rows_per_head = 0;       // kept on average after the prompt
   std::string line;               // for people
@@ -84,5 +85,9 @@ int64_t fixed_rows(const eviction::Policy& policy);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);
+// The same while it reads a chunk of n tokens, with the rows of its repetition where there is one.
+int64_t reading_blocks(const kv::StoreShape& shape, const Plan& plan, int64_t n);
+// Blocks of the plan's budget, beside the f16 tails of quantised rows.
+int64_t planned_blocks(const kv::StoreShape& shape, const Plan& plan);
 
 }  // namespace kedge::session

@@ -19,6 +19,7 @@
 #include "session/ledger.h"
 #include "session/planner.h"
 #include "session/protection/protected_text.h"
+#include "session/schedule_state.h"
 #include "tensor/compute.h"
 
 namespace kedge::session {
@@ -49,6 +50,8 @@ Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, c
 
 class Observations;
 struct Probe;
+
+int64_t rows_of(const eviction::LayerInput& in);  // over its heads
 
 class Timeline final : public attention::KvRows {
  public:
@@ -143,6 +146,20 @@ class Timeline final : public attention::KvRows {
   std::string enough_budget(int64_t n_rows) const;
   const Pinned& pinned_now() const;
   void add_protection(Stats& stats) const;
+  // session/schedule_decode.cpp
+  int64_t layer_blocks(int layer, int64_t ahead) const;
+  EvictionTarget decoding_target() const;
+  EvictionTarget forced_target(int64_t n_tokens) const;
+  EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
+  Status evict_due();
+  Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
+  void begin_round();
+  bool falls_back(const eviction::LayerInput& in);
+  // session/score_cache.cpp
+  using CachedScores = std::vector<std::vector<float>>;  // [kv head][row that has a score]
+  eviction::Scoring take_cached(eviction::LayerInput& in, CachedScores& cached);
+  void note_scored(const eviction::LayerInput& in, bool by_policy);
+  void forget_scores();
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -179,7 +196,8 @@ class Timeline final : public attention::KvRows {
     int64_t n_tokens = 0;          // the sequence's length then; 0: never
   };
   std::vector<LayerNote> layer_notes_;  // [n_layers], empty unless layers share a total
-  double eviction_started_ms_ = 0;      // policy_ms when the running eviction began: its time limit counts from there
+  ScheduleState schedule_;
+  bool round_fell_back_ = false;  // in the running eviction
 };
 
 }  // namespace kedge::session
