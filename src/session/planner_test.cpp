@@ -165,8 +165,9 @@ TEST(Planner, LayersThatDifferFitWhileTheyTakeTurns) {
             decoding += target.blocks;
           EXPECT_LE(decoding, blocks_of(*plan));
           EXPECT_GE(after.front().blocks + after.back().blocks, 2 * kShape.n_kv_heads);
-          if (prompt >= 8000)  // shorter ones may fit into every layer
+          if (prompt >= 8000) {  // shorter ones may fit into every layer
             EXPECT_NE(after.front().blocks, after.back().blocks);
+          }
         }
       }
     }
