@@ -61,6 +61,10 @@ class Observations {
   // Positions from n_tokens on no longer exist. What their queries have added stays in the sums.
   void forget(int64_t n_tokens);
 
+  // The sequence was read elsewhere up to n_tokens, and its rows (with their notes) put into the store: goes on from
+  // there. moments: of every layer and kv head, as moments() gave them, or empty where none are recorded.
+  void restore(int64_t n_tokens, std::vector<eviction::QueryMoments> moments);
+
   // A layer's rows were copied from `parent` (all of them, in order): takes over what it knows of them. `tested`: with
   // the reconstruction.
   void copy_layer(const Observations& parent, int layer, bool tested);
