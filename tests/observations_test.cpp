@@ -444,7 +444,7 @@ TEST_F(Observed, RestoredMomentsGoOn) {
   const model::HyperParams& hyper = one_.net->hyper();
   const auto whole = timeline(one_, "expected", "", 128);
   test::must(whole->prefill(test::random_tokens(128, 13), {}));
-  auto store = take(kv::Store::create(store_shape(hyper, RowType::f16, {}), 1 << 20));
+  auto store = take(kv::Store::create(take(store_shape(hyper, SessionOptions(), {})), 1 << 20));
   Observations restored(one_.engine(), {.query_moments = true}, *store, store->create_sequence());
   std::vector<eviction::QueryMoments> moments;
   for (int layer = 0; layer < n_layers(); ++layer) {
