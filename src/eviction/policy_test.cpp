@@ -82,7 +82,8 @@ TEST(Policy, ProtectionIsAnOptionThatWinsOverOverrides) {
 }
 
 TEST(Policy, NamesTheNearest) {
-  EXPECT_THAT(error_of("andpor"), HasSubstr("unknown scorer 'andpor', did you mean 'andpro'? (scorers: andpro, chunkkv"));
+  EXPECT_THAT(error_of("andpor"),
+              HasSubstr("unknown scorer 'andpor', did you mean 'andpro'? (scorers: andpro, chunkkv"));
   EXPECT_THAT(error_of("streaming_lm"), HasSubstr("did you mean 'streaming'?"));
   EXPECT_THAT(error_of("andpro/poled"), HasSubstr("did you mean 'pooled'?"));
   EXPECT_THAT(error_of("andpro/pooled/evry"), HasSubstr("unknown schedule 'evry', did you mean 'every'?"));

@@ -64,8 +64,8 @@ void expect_head_near(const AttentionKernels& kernels, const KvHeadView& rows, c
     const auto [begin, end] = rows.n_rows == 0 ? RowRange{0, 0} : segment_of(rows, i);
     SCOPED_TRACE(testing::Message() << kernels.name << " rows " << begin << ".." << end << " of " << rows.n_rows
                                     << " tail " << rows.n_tail << " group " << group);
-    expect_partial_near(segment(kernels, rows, begin, end, q, group), segment(ref_kernels(), rows, begin, end, q, group),
-                        group, rows.head_dim, allowed);
+    expect_partial_near(segment(kernels, rows, begin, end, q, group),
+                        segment(ref_kernels(), rows, begin, end, q, group), group, rows.head_dim, allowed);
     if (testing::Test::HasFatalFailure())
       return;
   }
@@ -137,8 +137,7 @@ TEST_P(Decode, SegmentsMergedAreTheWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Decode,
-                         testing::Combine(testing::ValuesIn(all_types()),
-                                          testing::Values(64, 80, 96, 128, 256)));
+                         testing::Combine(testing::ValuesIn(all_types()), testing::Values(64, 80, 96, 128, 256)));
 
 TEST(Merge, NothingGivesZeros) {
   for (const AttentionKernels* kernels : fast_kernels()) {

@@ -156,7 +156,8 @@ Result<std::unique_ptr<Store>> Store::create(const StoreShape& shape, int64_t bu
   Result<BlockPool> body = BlockPool::create(n_blocks, block_layout(shape.head_dim, shape.type).bytes, shape.n_notes);
   if (!body)
     return body.error();
-  Result<BlockPool> tail = BlockPool::create(n_tail_blocks, block_layout(shape.head_dim, RowType::f16).bytes, shape.n_notes);
+  Result<BlockPool> tail =
+      BlockPool::create(n_tail_blocks, block_layout(shape.head_dim, RowType::f16).bytes, shape.n_notes);
   if (!tail)
     return tail.error();
   std::unique_ptr<Store> store(new Store());
@@ -210,8 +211,7 @@ Status Store::reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows
   }
   if (!impl.fits(needed, 0)) {
     return Error{ErrorCode::budget_impossible, "KV store: room for " + std::to_string(n_rows) + " more rows in " +
-                                                   std::to_string(heads.size()) +
-                                                   " heads: " + impl.arithmetic(needed)};
+                                                   std::to_string(heads.size()) + " heads: " + impl.arithmetic(needed)};
   }
   for (HeadTable& table : heads)
     impl.extend(impl.body, table.body, int64_t{table.n_rows()} + n_rows);

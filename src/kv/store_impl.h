@@ -73,13 +73,9 @@ struct Store::Impl {
   std::span<HeadTable> layers(SequenceId seq, int layer_begin, int layer_end);
   RowPool& pool_of(const RowAt& at) { return at.in_tail ? tail : body; }
 
-  int64_t live_bytes() const {
-    return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes;
-  }
+  int64_t live_bytes() const { return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes; }
   // Blocks of the body that can still be taken.
-  int64_t n_free() const {
-    return std::min(body.pool.n_free(), (budget_bytes - live_bytes()) / body.block_bytes);
-  }
+  int64_t n_free() const { return std::min(body.pool.n_free(), (budget_bytes - live_bytes()) / body.block_bytes); }
   bool fits(int64_t body_blocks, int64_t tail_blocks) const {
     return body_blocks <= body.pool.n_free() && tail_blocks <= tail.pool.n_free() &&
            body_blocks * body.block_bytes + tail_blocks * tail.block_bytes <= budget_bytes - live_bytes();

@@ -57,6 +57,8 @@ Status Timeline::evict_due() {
   for (at.layer = 0; at.layer < n_layers; ++at.layer) {
     const EvictionTarget share = layer_target(target, at.layer);
     at.used = static_cast<double>(layer_blocks(at.layer, target.growth)) / static_cast<double>(share.blocks);
+    if (policy_.allocator->layers() == eviction::Allocator::Layers::weighted)
+      at.used = std::min(at.used, whole_use(target));  // layers differ only where the whole is short
     const eviction::Cut cut = policy_.schedule->at_token(at);
     if (!cut.is_due)
       continue;
@@ -69,13 +71,19 @@ Status Timeline::evict_due() {
   return {};
 }
 
+// Blocks of all layers when every head has grown, in blocks of all shares.
+double Timeline::whole_use(const EvictionTarget& target) const {
+  const int n_layers = engine_.model->hyper().n_layers;
+  int64_t blocks = 0;
+  for (int layer = 0; layer < n_layers; ++layer)
+    blocks += layer_blocks(layer, target.growth);
+  return static_cast<double>(blocks) / static_cast<double>(plan_.decoding.blocks * n_layers);
+}
+
 // Layers that share one total have one turn, the first layer's, for all of them.
 Status Timeline::divide_due(const EvictionTarget& target, eviction::LayerMoment at) {
-  int64_t blocks = 0;
-  for (int layer = 0; layer < at.n_layers; ++layer)
-    blocks += layer_blocks(layer, target.growth);
   at.layer = 0;
-  at.used = static_cast<double>(blocks) / static_cast<double>(plan_.decoding.blocks * at.n_layers);
+  at.used = whole_use(target);
   const eviction::Cut cut = policy_.schedule->at_token(at);
   if (!cut.is_due)
     return {};

@@ -239,13 +239,12 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
                      format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
   }
   const bool in_one_chunk = options_.histories.reconstruction;  // of the prompt that forks will ask about
-  const Reading reading =
-      make_reading(plan_, store_->shape(),
-                   {.n_tokens = total,
-                    .n_batch = in_one_chunk ? static_cast<int>(total) : options_.n_batch,
-                    .fits = fits,
-                    .planned = planned,
-                    .burst_steps = policy_.schedule->info().burst_steps});
+  const Reading reading = make_reading(plan_, store_->shape(),
+                                       {.n_tokens = total,
+                                        .n_batch = in_one_chunk ? static_cast<int>(total) : options_.n_batch,
+                                        .fits = fits,
+                                        .planned = planned,
+                                        .burst_steps = policy_.schedule->info().burst_steps});
   if (!fits || planned) {
     const bool chunked = !planned || reading.steps.size() > 1;
     if (Status status = prompt_protection_fits(total, planned, chunked); !status)

@@ -152,6 +152,7 @@ class Timeline final : public attention::KvRows {
   EvictionTarget forced_target(int64_t n_tokens) const;
   EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
   Status evict_due();
+  double whole_use(const EvictionTarget& target) const;
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
   void begin_round();
   bool falls_back(const eviction::LayerInput& in);
