@@ -104,25 +104,30 @@ struct CodeQueries {
 
   void set_head(const float* q, int g, int d) {
     constexpr float kReach = kParts<kType> == 2 ? 127 * 128 : 127;
-    float largest = 0;
-    for (int i = 0; i < d; ++i)
-      largest = q[i] > largest ? q[i] : -q[i] > largest ? -q[i] : largest;
-    scale[g] = largest / kReach;
-    const float inverse = largest > 0 ? kReach / largest : 0.0F;
+    __m512 largest = simd::zero();
+    for (int i = 0; i < d; i += 16)
+      largest = simd::max(largest, _mm512_abs_ps(simd::load(q + i)));
+    const float most = simd::reduce_max(largest);
+    scale[g] = most / kReach;
+    const __m512 inverse = simd::set1(most > 0 ? kReach / most : 0.0F);
     int group = 0;
     for (int begin = 0; begin < d; begin += group_size(d - begin), ++group) {
-      int32_t sum[2] = {0, 0};
-      for (int i = begin; i < begin + group_size(d - begin); ++i) {
-        const int x = _mm_cvtss_si32(_mm_set_ss(q[i] * inverse));
-        const int high = kParts<kType> == 2 ? (x + 64) >> 7 : x;
-        const int values[2] = {high, x - high * 128};
+      Sum sum[2] = {set_sum(0), set_sum(0)};
+      for (int i = begin; i < begin + group_size(d - begin); i += 16) {
+        const Sum x = (Sum)_mm512_cvtps_epi32(simd::mul(simd::load(q + i), inverse));
+        const Sum high = kParts<kType> == 2 ? (x + 64) >> 7 : x;
+        const Sum values[2] = {high, x - high * 128};
+#pragma GCC unroll 2
         for (int p = 0; p < kParts<kType>; ++p) {
-          part[p][(i / 4 * G + g) * 4 + i % 4] = static_cast<uint8_t>(values[p]);
+          alignas(16) uint8_t bytes[16];
+          _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8((__m512i)values[p]));
+          for (int quad = 0; quad < 4; ++quad)
+            __builtin_memcpy(part[p] + ((i / 4 + quad) * G + g) * 4, bytes + quad * 4, 4);
           sum[p] += values[p];
         }
       }
       for (int p = 0; p < kParts<kType>; ++p)
-        minus_bias[p][group][g] = -kKeyBias * sum[p];
+        minus_bias[p][group][g] = -kKeyBias * _mm512_reduce_add_epi32((__m512i)sum[p]);
     }
   }
 };

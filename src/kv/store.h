@@ -34,6 +34,9 @@ struct StoreShape {
   // Quantised rows only: at least this many newest rows of a head are kept in f16 (its tail); a multiple of 16. They
   // are quantised by settle(), 16 at a time, when they have left the window.
   int f16_window = kDefaultF16Window;
+  // Quantised rows only: bytes of the budget that the body leaves to the tails, so that open_tail() never fails where
+  // the rest was planned without them; see tail_bytes().
+  int64_t kept_for_tails = 0;
 };
 
 // Bytes of one block: payload, positions, flags and scores, and what the store keeps per block. Everything that the
