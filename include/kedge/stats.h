@@ -12,7 +12,7 @@ struct Stats {
   int64_t generated_tokens = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  double policy_ms = 0;  // scoring, selection and compaction, included in the two above
+  double policy_ms = 0;                    // scoring, selection and compaction, included in the two above
   double decode_attention_seconds = 0;     // of decode_seconds: reading K and V rows and the products with them
   int64_t decode_attention_row_bytes = 0;  // K and V payload read in that time
   int64_t kv_live_bytes = 0;

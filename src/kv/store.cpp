@@ -199,8 +199,7 @@ Status Store::reserve(SequenceId seq, int layer_begin, int layer_end, int n_rows
   }
   if (!impl.fits(needed, 0)) {
     return Error{ErrorCode::budget_impossible, "KV store: room for " + std::to_string(n_rows) + " more rows in " +
-                                                   std::to_string(heads.size()) +
-                                                   " heads: " + impl.arithmetic(needed)};
+                                                   std::to_string(heads.size()) + " heads: " + impl.arithmetic(needed)};
   }
   for (HeadTable& table : heads)
     impl.extend(impl.body, table.body, int64_t{table.n_rows()} + n_rows);

@@ -62,7 +62,7 @@ struct StoreStats {
   int64_t total_blocks = 0;  // of the body, as many as the budget holds
   int64_t free_blocks = 0;   // of the body, that can still be taken
   double fill = 0;           // share of the slots in live blocks that hold a row; 1 = no fragmentation (empty: 1)
-  double sequential = 0;  // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
+  double sequential = 0;     // share of neighbouring blocks of a head that are neighbours in memory (none: 1)
 };
 
 // Rows of one head that stay, as indices into its current rows, strictly ascending.

@@ -73,9 +73,7 @@ struct Store::Impl {
   std::span<HeadTable> layers(SequenceId seq, int layer_begin, int layer_end);
   RowPool& pool_of(const RowAt& at) { return at.in_tail ? tail : body; }
 
-  int64_t live_bytes() const {
-    return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes;
-  }
+  int64_t live_bytes() const { return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes; }
   // Bytes for the body's blocks, if the tails take tail_blocks more.
   int64_t body_limit(int64_t tail_blocks) const {
     return budget_bytes - std::max((tail.pool.n_live() + tail_blocks) * tail.block_bytes, shape.kept_for_tails);

@@ -71,8 +71,8 @@ struct Planner {
 
   Error impossible(int64_t total) const {
     const int64_t least = std::min(least_total(), full_blocks(std::max<int64_t>(known_tokens(), 1)));
-    const std::string tails = tail_bytes() == 0 ? "" : text(" beside %lld bytes of f16 rows",
-                                                            static_cast<long long>(tail_bytes()));
+    const std::string tails =
+        tail_bytes() == 0 ? "" : text(" beside %lld bytes of f16 rows", static_cast<long long>(tail_bytes()));
     return {ErrorCode::budget_impossible,
             text("--kv-budget %s holds %lld blocks of %lld bytes (%d rows of one kv head)%s, but %lld layers x %lld kv "
                  "heads need at "
@@ -80,9 +80,10 @@ struct Planner {
                  "that works "
                  "here is %lldKiB",
                  budget.text.c_str(), static_cast<long long>(std::max<int64_t>(total, 0)),
-                 static_cast<long long>(block_bytes()), kBlockRows, tails.c_str(), static_cast<long long>(layers()), static_cast<long long>(heads()),
-                 static_cast<long long>(least_blocks_per_head()), static_cast<long long>(fixed_rows() - 1),
-                 static_cast<long long>(working_blocks(shape, kBlockRows)), static_cast<long long>(least),
+                 static_cast<long long>(block_bytes()), kBlockRows, tails.c_str(), static_cast<long long>(layers()),
+                 static_cast<long long>(heads()), static_cast<long long>(least_blocks_per_head()),
+                 static_cast<long long>(fixed_rows() - 1), static_cast<long long>(working_blocks(shape, kBlockRows)),
+                 static_cast<long long>(least),
                  static_cast<long long>(ceil_div(least * block_bytes() + tail_bytes(), 1024)))};
   }
 

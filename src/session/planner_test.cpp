@@ -154,8 +154,8 @@ TEST(PlannerQuantised, BytesAreAHardLimitWithTheF16Rows) {
           continue;
         kv::StoreShape shape = quantised_shape();
         shape.f16_window = plan->f16_rows.window;
-        const int64_t blocks = (plan->budget_bytes - kv::tail_bytes(shape, plan->f16_rows.ubatch_tokens)) /
-                               kv::block_bytes_total(shape);
+        const int64_t blocks =
+            (plan->budget_bytes - kv::tail_bytes(shape, plan->f16_rows.ubatch_tokens)) / kv::block_bytes_total(shape);
         EXPECT_LE(worst_blocks(*plan), blocks);
         EXPECT_LE(kShape.n_layers * plan->decoding.blocks, blocks);
       }
