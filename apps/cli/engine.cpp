@@ -76,8 +76,8 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
   if (!meaning)
     return meaning.error();
   std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
-                     format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) +
-                     " KV bytes a token (" + cache_types(options) + ")";
+                     format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) + " KV bytes a token (" +
+                     cache_types(options) + ")";
   if (options.budget.kind == Budget::Kind::unlimited) {
     line += "; no budget";
   } else {

@@ -95,8 +95,8 @@ constexpr OptionSpec kTable[] = {
     {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_k,
      "type of key rows; q8_0 and q4_0 (or q8 and q4) are Kedge's own formats: docs/kv-types.md", kAny, kAnyMax,
      "f16|bf16|q8_0|q4_0|q8|q4"},
-    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_v,
-     "type of value rows", kAny, kAnyMax, "f16|bf16|q8_0|q4_0|q8|q4"},
+    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_v, "type of value rows", kAny,
+     kAnyMax, "f16|bf16|q8_0|q4_0|q8|q4"},
     {"", "--kv-f16-window", "N", kGroupBudget, kEngine | kBench, &Settings::kv_f16_window,
      "with quantised rows: newest rows of each head that stay in f16, a multiple of 16", 0, 65536},
 

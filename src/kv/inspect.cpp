@@ -38,8 +38,8 @@ std::string check_list(const RowList& list, const BlockPool& pool, int32_t& last
 // How rows lie in one pool, over all sequences.
 struct Fill {
   int64_t live_rows = 0;
-  int64_t n_pairs = 0;       // neighbouring blocks of a list
-  int64_t n_neighbours = 0;  // of these, neighbours in memory
+  int64_t n_pairs = 0;                                  // neighbouring blocks of a list
+  int64_t n_neighbours = 0;                             // of these, neighbours in memory
   std::unordered_map<uint32_t, int32_t> shared_rows{};  // owners may hold different numbers of a block's rows
 
   void add(const RowList& list, const BlockPool& pool) {

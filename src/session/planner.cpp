@@ -266,9 +266,9 @@ F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction:
     shape.f16_window = rows.window;
     return kv::tail_bytes(shape, rows.ubatch_tokens) > most;
   };
-  const auto halve_ubatch = [&](int smallest) {
-    while (rows.ubatch_tokens > smallest && too_large())
-      rows.ubatch_tokens = std::max(smallest, rows.ubatch_tokens / 2);
+  const auto halve_ubatch = [&](int at_least) {
+    while (rows.ubatch_tokens > at_least && too_large())
+      rows.ubatch_tokens = std::max(at_least, rows.ubatch_tokens / 2);
   };
   halve_ubatch(64);
   while (rows.window > 0 && too_large())

@@ -139,6 +139,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!shape)
     return shape.error();
   shape->f16_window = plan->f16_rows.window;
+  shape->kept_for_tails = kv::tail_bytes(*shape, plan->f16_rows.ubatch_tokens);
   Result<std::unique_ptr<kv::Store>> store = kv::Store::create(*shape, plan->budget_bytes);
   if (!store)
     return store.error();
