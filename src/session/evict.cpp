@@ -73,10 +73,11 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& asked, int64_t n_t
     }
     in = layer_input(layer, target, n_tokens, windows);
   }
-  const bool late = falls_back(in);
   CachedScores cached;
-  if (!late)
-    in.scoring = take_cached(in, cached);
+  in.scoring = take_cached(in, cached);
+  const bool late = falls_back(in);
+  if (late)
+    in.scoring = eviction::Scoring::all;
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
@@ -88,7 +89,7 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& asked, int64_t n_t
   ++counters_.evictions;
   counters_.policy_ms += watch.milliseconds();
   if (!late && schedule_.clock.is_limited())
-    schedule_.clock.measured(watch.milliseconds(), rows_of(in));
+    schedule_.clock.measured(in.scoring, watch.milliseconds(), rows_of(in));
   return status;
 }
 
