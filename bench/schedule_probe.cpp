@@ -1,12 +1,13 @@
 // What schedules and AnDPro's production options cost and lose, on a real model and text, against the full cache.
 //
-//   probe_schedules decode MODEL TEXT POLICY...      evictions while decoding: KLD of 384 teacher-forced tokens after a
+//   probe_schedules decode MODEL TEXT POLICY...      evictions while decoding: KLD of teacher-forced tokens after a
 //                                                    prompt of 1,024, budget 25 % of it
 //   probe_schedules burst MODEL TEXT1 TEXT2 POLICY.. 6,000 tokens of one text into a chat of 500 of another: KLD of the
 //                                                    next 64 tokens, at 512 and 1024 rows a head
 //   probe_schedules cost MODEL TEXT N POLICY...      a prompt of N tokens and 256 decoded: share of the time in the
 //                                                    policy, and times of tokens
-// Environment: PROBE_WINDOWS (how many texts), PROBE_THREADS, PROBE_BUDGETS (space-separated), PROBE_PASTE. Lines on
+// Environment: PROBE_WINDOWS (how many texts), PROBE_THREADS, PROBE_BUDGETS (space-separated), PROBE_NEXT (tokens of
+// decode), PROBE_PASTE (tokens of burst). Lines on
 // standard output: one per window and policy, then the means with standard errors, paired with the first policy.
 #include <zlib.h>
 
@@ -132,13 +133,14 @@ struct Means {
 
 void decode(const Model& model, const Tokens& text, const std::vector<std::string>& policies, int n_windows) {
   constexpr size_t kPrompt = 1024;
-  constexpr size_t kNext = 384;
-  for (const std::string budget : {"256tok", "102tok"}) {
+  const auto n_next = static_cast<size_t>(std::atoi(setting("PROBE_NEXT", "384").c_str()));
+  std::istringstream budgets(setting("PROBE_BUDGETS", "256tok 102tok"));
+  for (std::string budget; budgets >> budget;) {
     Means means{.values = std::vector<std::vector<double>>(policies.size())};
     for (int w = 0; w < n_windows; ++w) {
-      const size_t begin = (text.size() - kPrompt - kNext) * static_cast<size_t>(w) / static_cast<size_t>(n_windows);
+      const size_t begin = (text.size() - kPrompt - n_next) * static_cast<size_t>(w) / static_cast<size_t>(n_windows);
       const Tokens prompt = slice(text, begin, kPrompt);
-      const Tokens next = slice(text, begin + kPrompt, kNext);
+      const Tokens next = slice(text, begin + kPrompt, n_next);
       const auto full = open(model, "", "", kPrompt);
       must(full->prefill(prompt));
       const Rows expected = scored(*full, next);
@@ -146,15 +148,16 @@ void decode(const Model& model, const Tokens& text, const std::vector<std::strin
         const auto session = open(model, budget, policies[p], kPrompt);
         must(session->prefill(prompt));
         double sum = 0;
-        for (size_t i = 0; i < kNext; ++i) {
+        for (size_t i = 0; i < n_next; ++i) {
           must(session->decode(next[i]));
           sum += divergence(expected[i], {session->logits().begin(), session->logits().end()});
         }
         const Stats stats = session->stats();
-        means.values[p].push_back(sum / kNext);
+        means.values[p].push_back(sum / static_cast<double>(n_next));
         std::printf("%s window %d kld %.4f keep %.3f policy_ms %.1f decode_ms %.1f p50 %.2f max %.2f drift %.1e  %s\n",
-                    budget.c_str(), w, sum / kNext, stats.keep, stats.policy_ms, stats.decode_seconds * 1e3,
-                    stats.decode_p50_ms, stats.decode_max_ms, stats.anchor_drift_max, policies[p].c_str());
+                    budget.c_str(), w, sum / static_cast<double>(n_next), stats.keep, stats.policy_ms,
+                    stats.decode_seconds * 1e3, stats.decode_p50_ms, stats.decode_max_ms, stats.anchor_drift_max,
+                    policies[p].c_str());
         std::fflush(stdout);
       }
     }

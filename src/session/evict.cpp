@@ -83,10 +83,11 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
   observations_->attach(layer, policy_.needs(), tokens_, history, in);
-  const bool late = falls_back(in);
   CachedScores cached;
-  if (!late)
-    in.scoring = take_cached(in, cached);
+  in.scoring = take_cached(in, cached);
+  const bool late = falls_back(in);
+  if (late)
+    in.scoring = eviction::Scoring::all;
   in.explain = ledger_.explains();
   if (watch_)
     watch_(in);
@@ -104,7 +105,7 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   counters_.policy_ms += ms;
   ledger_.add_ms(layer, ms);
   if (!late && schedule_.clock.is_limited())
-    schedule_.clock.measured(ms, rows_of(in));
+    schedule_.clock.measured(in.scoring, ms, rows_of(in));
   return status;
 }
 

@@ -70,7 +70,7 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
   counters_.policy_ms += ms;
   ledger_.add_ms(layer, ms);
   if (!late && schedule_.clock.is_limited())
-    schedule_.clock.measured(ms, n_rows);
+    schedule_.clock.measured(eviction::Scoring::all, ms, n_rows);
   return in;
 }
 

@@ -2,7 +2,11 @@
 // begin. Measured time decides, so a run with a limit need not repeat itself.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+
+#include "eviction/policy.h"
 
 namespace kedge::session {
 
@@ -13,29 +17,33 @@ class PolicyClock {
 
   bool is_limited() const { return limit_ms_ > 0; }
   // Nothing is known of the policy's speed yet, or it has been held back so often that what is known may be old.
-  bool wants_sample() const { return is_limited() && (ms_per_row_ <= 0 || held_back_ >= kSampleAgain); }
+  bool wants_sample() const { return is_limited() && (of(eviction::Scoring::all) <= 0 || held_back_ >= kSampleAgain); }
   // The policy took this long for so many rows.
-  void measured(double ms, int64_t n_rows) {
+  void measured(eviction::Scoring scoring, double ms, int64_t n_rows) {
     if (n_rows <= 0)
       return;
-    ms_per_row_ = ms / static_cast<double>(n_rows);
+    ms_per_row_[static_cast<size_t>(scoring)] = ms / static_cast<double>(n_rows);
     held_back_ = 0;
   }
-  double predicted_ms(int64_t n_rows) const { return ms_per_row_ * static_cast<double>(n_rows); }
+  // What has not been done yet is taken for as slow as a scoring of all rows.
+  double predicted_ms(eviction::Scoring scoring, int64_t n_rows) const {
+    return (of(scoring) > 0 ? of(scoring) : of(eviction::Scoring::all)) * static_cast<double>(n_rows);
+  }
   // Whether a layer of so many rows has to do without the policy; counts what it holds back.
-  bool holds_back(int64_t n_rows) {
-    if (!is_limited() || predicted_ms(n_rows) <= limit_ms_ / n_layers_)
+  bool holds_back(eviction::Scoring scoring, int64_t n_rows) {
+    if (!is_limited() || predicted_ms(scoring, n_rows) <= limit_ms_ / n_layers_)
       return false;
     ++held_back_;
     return true;
   }
 
  private:
+  double of(eviction::Scoring scoring) const { return ms_per_row_[static_cast<size_t>(scoring)]; }
   static constexpr int kSampleAgain = 256;  // layers: a sample costs some 64 rows
 
   double limit_ms_ = 0;
   int n_layers_ = 1;
-  double ms_per_row_ = 0;
+  std::array<double, 3> ms_per_row_{};  // by Scoring; 0: not known
   int held_back_ = 0;
 };
 

@@ -117,23 +117,28 @@ TEST(TokenTimes, QuantilesAreWithinTheirStep) {
 }
 
 TEST(PolicyClock, HoldsBackWhatWouldTakeLongerThanALayersPart) {
+  using eviction::Scoring;
   PolicyClock none;
   EXPECT_FALSE(none.wants_sample());
-  none.measured(1e6, 1);
-  EXPECT_FALSE(none.holds_back(1000));
+  none.measured(Scoring::all, 1e6, 1);
+  EXPECT_FALSE(none.holds_back(Scoring::all, 1000));
 
   PolicyClock clock(30, 10);  // 3 ms a layer
   EXPECT_TRUE(clock.wants_sample());
-  clock.measured(2, 100);  // 0.02 ms a row
+  clock.measured(Scoring::all, 2, 100);  // 0.02 ms a row
   EXPECT_FALSE(clock.wants_sample());
-  EXPECT_FALSE(clock.holds_back(150));
-  EXPECT_TRUE(clock.holds_back(151));
+  EXPECT_FALSE(clock.holds_back(Scoring::all, 150));
+  EXPECT_TRUE(clock.holds_back(Scoring::all, 151));
+  EXPECT_TRUE(clock.holds_back(Scoring::sampled, 151)) << "not known: as slow as a full one";
+  clock.measured(Scoring::sampled, 0.2, 100);
+  EXPECT_FALSE(clock.holds_back(Scoring::sampled, 1500));
+  EXPECT_TRUE(clock.holds_back(Scoring::sampled, 1501));
   for (int i = 1; i < 256; ++i)
-    EXPECT_TRUE(clock.holds_back(1000)) << i;
+    EXPECT_TRUE(clock.holds_back(Scoring::all, 1000)) << i;
   EXPECT_TRUE(clock.wants_sample()) << "what is known is old";
-  clock.measured(0.1, 100);
+  clock.measured(Scoring::all, 0.1, 100);
   EXPECT_FALSE(clock.wants_sample());
-  EXPECT_FALSE(clock.holds_back(2000));
+  EXPECT_FALSE(clock.holds_back(Scoring::all, 2000));
 }
 
 }  // namespace

@@ -142,9 +142,10 @@ bool Timeline::falls_back(const eviction::LayerInput& in) {
     std::vector<float> score(static_cast<size_t>(slice.rows.n_rows));
     const Stopwatch watch;
     policy_.scorer->score(slice, score);
-    schedule_.clock.measured(watch.milliseconds() / engine_.compute->n_threads(), slice.rows.n_rows);
+    schedule_.clock.measured(eviction::Scoring::all, watch.milliseconds() / engine_.compute->n_threads(),
+                             slice.rows.n_rows);
   }
-  if (!schedule_.clock.holds_back(rows))
+  if (!schedule_.clock.holds_back(in.scoring, rows))
     return false;
   ++counters_.policy_fallbacks;
   counters_.policy_fallback_rounds += round_fell_back_ ? 0 : 1;
