@@ -70,7 +70,7 @@ Result<int> observed_rows(std::string_view policy);
 struct Histories {
   bool attention_sum = false;   // the attention that each row has had: a column in the store
   bool query_moments = false;   // mean and covariance of the queries
-  bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read about twice
+  bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
 };
 // Error usage.
 Result<Histories> observed_histories(std::string_view policy);
