@@ -118,7 +118,8 @@ struct Planner {
       plan.after_prompt.blocks = with_growth;
       plan.after_prompt.growth = g;
     }
-    plan.after_prompt = scaled(plan.after_prompt, policy.schedule->info().prompt_keep, shape.n_kv_heads);
+    plan.after_prompt = scaled(plan.after_prompt, policy.schedule->info().prompt_keep,
+                               {.n_kv_heads = shape.n_kv_heads, .rows = fixed_rows()});
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }

@@ -62,12 +62,12 @@ Reading make_reading(const Plan& plan, const kv::StoreShape& shape, const ReadRe
   return reading;
 }
 
-EvictionTarget scaled(EvictionTarget target, double keep, int n_kv_heads) {
+EvictionTarget scaled(EvictionTarget target, double keep, const LeastRows& least) {
   if (target.rows_exact > 0 || keep >= 1)
     return target;
-  const int64_t least = int64_t{n_kv_heads} * ((target.growth + kBlockRows) / kBlockRows);  // a row and the growth
+  const int64_t blocks = least.n_kv_heads * ((least.rows + target.growth + kBlockRows - 1) / kBlockRows);
   target.blocks =
-      std::min(target.blocks, std::max<int64_t>(least, std::llround(static_cast<double>(target.blocks) * keep)));
+      std::min(target.blocks, std::max<int64_t>(blocks, std::llround(static_cast<double>(target.blocks) * keep)));
   return target;
 }
 

@@ -29,7 +29,12 @@ struct ReadRequest {
 };
 Reading make_reading(const Plan& plan, const kv::StoreShape& shape, const ReadRequest& request);
 
-// The target with `keep` of its blocks, but with room for a row and the growth in every head.
-EvictionTarget scaled(EvictionTarget target, double keep, int n_kv_heads);
+// What every head of a layer must be able to hold, whatever part of a share is asked for.
+struct LeastRows {
+  int n_kv_heads = 1;
+  int64_t rows = 1;  // of a head: protected by number (fixed_rows()), beside the growth
+};
+// The target with `keep` of its blocks, but not below these rows and the growth.
+EvictionTarget scaled(EvictionTarget target, double keep, const LeastRows& least);
 
 }  // namespace kedge::session

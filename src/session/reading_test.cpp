@@ -92,12 +92,12 @@ TEST(Reading, EveryStepStaysInsideTheBudget) {
 }
 
 TEST(Reading, ScaledTargetsLeaveARowAndTheGrowth) {
-  EXPECT_EQ(scaled({.blocks = 40, .growth = 16}, 0.5, 2).blocks, 20);
-  EXPECT_EQ(scaled({.blocks = 40, .growth = 16}, 0.01, 2).blocks, 4);  // 17 rows are 2 blocks
-  EXPECT_EQ(scaled({.blocks = 40, .growth = 15}, 0.01, 2).blocks, 2);  // 16 rows are 1
-  EXPECT_EQ(scaled({.blocks = 3, .growth = 16}, 0.5, 2).blocks, 3);    // never more than asked
-  EXPECT_EQ(scaled({.blocks = 40}, 1, 2).blocks, 40);
-  EXPECT_EQ(scaled({.blocks = 40, .rows_exact = 7}, 0.5, 2).blocks, 40);
+  EXPECT_EQ(scaled({.blocks = 40, .growth = 16}, 0.5, {.n_kv_heads = 2}).blocks, 20);
+  EXPECT_EQ(scaled({.blocks = 40, .growth = 16}, 0.01, {.n_kv_heads = 2}).blocks, 4);  // 17 rows are 2 blocks
+  EXPECT_EQ(scaled({.blocks = 40, .growth = 15}, 0.01, {.n_kv_heads = 2}).blocks, 2);  // 16 rows are 1
+  EXPECT_EQ(scaled({.blocks = 3, .growth = 16}, 0.5, {.n_kv_heads = 2}).blocks, 3);    // never more than asked
+  EXPECT_EQ(scaled({.blocks = 40}, 1, {.n_kv_heads = 2}).blocks, 40);
+  EXPECT_EQ(scaled({.blocks = 40, .rows_exact = 7}, 0.5, {.n_kv_heads = 2}).blocks, 40);
 }
 
 TEST(TokenTimes, QuantilesAreWithinTheirStep) {

@@ -29,6 +29,10 @@ int64_t Timeline::layer_blocks(int layer, int64_t ahead) const {
   return blocks;
 }
 
+LeastRows Timeline::least_rows() const {
+  return {.n_kv_heads = engine_.model->hyper().n_kv_heads, .rows = fixed_rows(policy_)};
+}
+
 // What a layer is cut to while decoding: with room for the tokens until its next turn, or for the last ones expected.
 EvictionTarget Timeline::decoding_target() const {
   EvictionTarget target = plan_.decoding;
@@ -62,7 +66,7 @@ Status Timeline::evict_due() {
     const eviction::Cut cut = policy_.schedule->at_token(at);
     if (!cut.is_due)
       continue;
-    const EvictionTarget cut_to = scaled(target, cut.keep, engine_.model->hyper().n_kv_heads);
+    const EvictionTarget cut_to = scaled(target, cut.keep, least_rows());
     if (!protection_fits(layer_target(cut_to, at.layer), n_tokens_))
       continue;  // what is protected stays; the budget's own limit will say so where it must
     if (Status status = evict_layer(at.layer, cut_to, n_tokens_); !status)
@@ -87,7 +91,7 @@ Status Timeline::divide_due(const EvictionTarget& target, eviction::LayerMoment 
   const eviction::Cut cut = policy_.schedule->at_token(at);
   if (!cut.is_due)
     return {};
-  const EvictionTarget cut_to = scaled(target, cut.keep, engine_.model->hyper().n_kv_heads);
+  const EvictionTarget cut_to = scaled(target, cut.keep, least_rows());
   if (!protection_fits(cut_to, n_tokens_))
     return {};
   store_->release_reserved(sequence_);
@@ -104,7 +108,7 @@ EvictionTarget Timeline::forced_target(int64_t n_tokens) const {
                                  .used = 1,
                                  .pressure = 1,
                                  .must = true};
-  return scaled(target, policy_.schedule->at_token(at).keep, engine_.model->hyper().n_kv_heads);
+  return scaled(target, policy_.schedule->at_token(at).keep, least_rows());
 }
 
 // The part of `target` that the layer's context needs, where the schedule measures that.
@@ -122,7 +126,7 @@ EvictionTarget Timeline::measured_target(const EvictionTarget& target, const evi
   const auto layer = static_cast<size_t>(in.heads.front().layer);
   schedule_.difficulty[layer] = static_cast<float>(difficulty);
   schedule_.share[layer] = static_cast<float>(schedule.share(difficulty));
-  return scaled(target, schedule.share(difficulty), engine_.model->hyper().n_kv_heads);
+  return scaled(target, schedule.share(difficulty), least_rows());
 }
 
 // ---- time limit ----

@@ -19,6 +19,7 @@
 #include "session/ledger.h"
 #include "session/planner.h"
 #include "session/protection/protected_text.h"
+#include "session/reading.h"
 #include "session/schedule_state.h"
 #include "tensor/compute.h"
 
@@ -152,6 +153,7 @@ class Timeline final : public attention::KvRows {
   EvictionTarget forced_target(int64_t n_tokens) const;
   EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
   Status evict_due();
+  LeastRows least_rows() const;
   double whole_use(const EvictionTarget& target) const;
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
   void begin_round();
