@@ -245,9 +245,11 @@ std::string name_of(RowTypes type) {
 
 void add_decode(const AttentionKernels* kernels, RowType type, int mb, bool shuffled, int head_dim, int group) {
   const int n_heads = std::max(1, mb / 4);
-  const int n_rows = mb * (1 << 20) / n_heads / static_cast<int>(row_bytes(head_dim, type)) / kSegmentRows * kSegmentRows;
-  const std::string name = std::string("decode/") + kernels->name + "/" + name_of(type) + "/mb:" + std::to_string(mb) + "/shuffled:" + (shuffled ? "1" : "0") +
-                           "/dim:" + std::to_string(head_dim) + "/group:" + std::to_string(group);
+  const int n_rows =
+      mb * (1 << 20) / n_heads / static_cast<int>(row_bytes(head_dim, type)) / kSegmentRows * kSegmentRows;
+  const std::string name = std::string("decode/") + kernels->name + "/" + name_of(type) + "/mb:" + std::to_string(mb) +
+                           "/shuffled:" + (shuffled ? "1" : "0") + "/dim:" + std::to_string(head_dim) +
+                           "/group:" + std::to_string(group);
   const Case c = {
       .kernels = kernels,
       .cache = {.type = type, .head_dim = head_dim, .n_heads = n_heads, .n_rows = n_rows, .shuffled = shuffled},
@@ -267,7 +269,8 @@ void add_depth(const AttentionKernels* kernels, RowTypes type) {
 }
 
 void add_products(const AttentionKernels* kernels, RowType type, int n_rows, int head_dim) {
-  const std::string name = std::string("/") + kernels->name + "/" + name_of(type) + "/rows:" + std::to_string(n_rows) + "/dim:" + std::to_string(head_dim) + "/group:3";
+  const std::string name = std::string("/") + kernels->name + "/" + name_of(type) + "/rows:" + std::to_string(n_rows) +
+                           "/dim:" + std::to_string(head_dim) + "/group:3";
   const Case c = {.kernels = kernels, .cache = {.type = type, .head_dim = head_dim, .n_rows = n_rows}, .group = 3};
   benchmark::RegisterBenchmark(("tile" + name).c_str(), tile, c)->ThreadRange(1, 2)->UseRealTime();
   benchmark::RegisterBenchmark(("weights" + name).c_str(), weights, c)->UseRealTime();
@@ -293,8 +296,8 @@ void add_all() {
     const AttentionKernels* kernels = attention_kernels(name);
     if (kernels == nullptr)
       continue;
-    for (const RowTypes type : {RowTypes(RowType::f16), RowTypes(RowType::q8), RowTypes(RowType::q8, RowType::q4),
-                                RowTypes(RowType::q4)}) {
+    for (const RowTypes type :
+         {RowTypes(RowType::f16), RowTypes(RowType::q8), RowTypes(RowType::q8, RowType::q4), RowTypes(RowType::q4)}) {
       add_depth(kernels, type);
     }
     for (const RowType type : {RowType::q8, RowType::q4}) {

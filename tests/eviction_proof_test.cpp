@@ -14,7 +14,7 @@
 namespace kedge::test {
 namespace {
 
-constexpr double kTolerance = 3e-4;  // of a logit; f32 sums against double, the f16 rows are the same
+constexpr double kTolerance = 5e-4;  // of a logit; f32 sums against double, the f16 rows are the same
 
 double distance(std::span<const float> a, std::span<const float> b) {
   double worst = 0;

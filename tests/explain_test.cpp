@@ -19,13 +19,14 @@ class Explained : public testing::Test {
                      dir_.file("tiny.gguf"));
     model_ = open_model(dir_.file("tiny.gguf"), 1);
   }
-  std::unique_ptr<Session> read(const std::string& policy, const std::string& budget_text, bool explain = true) {
+  std::unique_ptr<Session> read(const std::string& policy, const std::string& budget_text, bool explain = true,
+                                bool decode = true) {
     SessionOptions options = session_options({.budget = budget_text, .policy = policy, .prompt = 300, .generated = 20});
     options.explain = explain;
     auto session = open_session(*model_, options);
     must(session->prefill(prompt_));
-    for (const Token token : more_)
-      must(session->decode(token));
+    for (size_t i = 0; decode && i < more_.size(); ++i)
+      must(session->decode(more_[i]));
     return session;
   }
 
@@ -71,10 +72,12 @@ TEST_F(Explained, ExplainingChangesNothing) {
 }
 
 TEST_F(Explained, TokensAreThoseReadAndHoldersThoseOfTheMap) {
-  const auto session = read("andpro", "25%");
+  // Right after one eviction: later ones rank the rows that are left among themselves.
+  // Chunks would keep a bad row for its neighbours' sake.
+  const auto session = read("andpro:chunk=1", "25%", true, false);
   const Result<Explanation> all = session->explain({.n = 25});
   ASSERT_TRUE(all.ok()) << all.error().message;
-  EXPECT_EQ(all->n_tokens, 320);
+  EXPECT_EQ(all->n_tokens, 300);
   EXPECT_EQ(all->n_heads, 6);
   EXPECT_EQ(all->part_names, (std::vector<std::string>{"attention", "projection"}));
   ASSERT_EQ(all->best.size(), 25U);
@@ -84,7 +87,7 @@ TEST_F(Explained, TokensAreThoseReadAndHoldersThoseOfTheMap) {
   for (const auto* list : {&all->best, &all->worst}) {
     for (const ExplainedToken& row : *list) {
       const auto at = static_cast<size_t>(row.position);
-      EXPECT_EQ(row.token, at < prompt_.size() ? prompt_[at] : more_[at - prompt_.size()]);
+      EXPECT_EQ(row.token, prompt_[at]);
       size_t n = 0;
       for (const auto& layer : map.layers) {
         for (const auto& head : layer)

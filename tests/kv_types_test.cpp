@@ -34,7 +34,8 @@ SessionOptions with_types(SessionOptions options, const std::string& k, const st
 }
 
 // Logits after a prompt and after every one of n decoded tokens.
-std::vector<std::vector<float>> trajectory(Session& session, std::span<const Token> prompt, std::span<const Token> fed) {
+std::vector<std::vector<float>> trajectory(Session& session, std::span<const Token> prompt,
+                                           std::span<const Token> fed) {
   must(session.prefill(prompt));
   std::vector<std::vector<float>> out = {logits_of(session)};
   for (const Token token : fed) {
@@ -54,7 +55,8 @@ TEST_F(KvTypes, EveryPairUnderEveryPolicyMeetsItsBudgetWhateverTheThreads) {
         const std::string where = std::string(k) + " " + v + " " + policy;
         const bool evicts = std::strcmp(policy, "none") != 0;
         const SessionOptions options = with_types(
-            session_options({.budget = evicts ? "192KiB" : "", .policy = policy, .prompt = 300, .generated = 70}), k, v);
+            session_options({.budget = evicts ? "192KiB" : "", .policy = policy, .prompt = 300, .generated = 70}), k,
+            v);
         const auto session = open_session(*model_, options);
         const auto logits = trajectory(*session, prompt, fed);
         const Stats stats = session->stats();
@@ -79,9 +81,8 @@ TEST_F(KvTypes, FewerBitsHoldMoreRowsOfTheSameBytes) {
   double rows[2] = {};
   int i = 0;
   for (const char* type : {"f16", "q4_0"}) {
-    const SessionOptions options =
-        with_types(session_options({.budget = "768KiB", .policy = "streaming", .prompt = 20000, .generated = 8}), type,
-                   type);
+    const SessionOptions options = with_types(
+        session_options({.budget = "768KiB", .policy = "streaming", .prompt = 20000, .generated = 8}), type, type);
     const Result<BudgetMeaning> meaning = explain_budget(*model_, options);
     ASSERT_TRUE(meaning.ok()) << meaning.error().message;
     rows[i++] = meaning->rows_per_head;

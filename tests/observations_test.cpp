@@ -439,6 +439,27 @@ TEST_F(Observed, KindsOfTokensComeFromTheVocabulary) {
   EXPECT_EQ(kind(" ", false), 0);
 }
 
+// Rows and moments that were put back go on as if nothing had been.
+TEST_F(Observed, RestoredMomentsGoOn) {
+  const model::HyperParams& hyper = one_.net->hyper();
+  const auto whole = timeline(one_, "expected", "", 128);
+  test::must(whole->prefill(test::random_tokens(128, 13), {}));
+  auto store = take(kv::Store::create(take(store_shape(hyper, SessionOptions(), {})), 1 << 20));
+  Observations restored(one_.engine(), {.query_moments = true}, *store, store->create_sequence());
+  std::vector<eviction::QueryMoments> moments;
+  for (int layer = 0; layer < n_layers(); ++layer) {
+    for (int head = 0; head < hyper.n_kv_heads; ++head)
+      moments.push_back(whole->observations().moments(layer, head));
+  }
+  restored.restore(128, moments);
+  EXPECT_EQ(restored.moments(2, 1).sum, whole->observations().moments(2, 1).sum);
+  const std::vector<float> q(static_cast<size_t>(hyper.n_heads * hyper.head_dim), 0.5F);
+  const std::vector<int32_t> next = {128};
+  restored.add(2, {.q = q.data(), .positions = next});
+  EXPECT_EQ(restored.moments(2, 1).n_queries, 129 - kSinkQueries);
+  EXPECT_EQ(restored.moments(1, 1).n_queries, 128 - kSinkQueries);
+}
+
 TEST_F(Observed, PoliciesSayWhatTheyRead) {
   const auto histories = [](const char* policy) {
     const Histories h = take(observed_histories(policy));

@@ -55,8 +55,10 @@ TEST(Plan, SetupsAreTheCrossProductOfThreadsAndBatches) {
   const Result<Plan> plan = plan_of({"-n", "0", "-t", "1,2", "-ub", "128", "-ctk", "f16,q8_0", "-ctv", "q4_0"});
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->groups.size(), 4U);
-  EXPECT_EQ(plan->groups[0].setup, (bench::Setup{.n_threads = 1, .n_ubatch = 128, .cache_type_k = "f16", .cache_type_v = "q4_0"}));
-  EXPECT_EQ(plan->groups[3].setup, (bench::Setup{.n_threads = 2, .n_ubatch = 128, .cache_type_k = "q8_0", .cache_type_v = "q4_0"}));
+  EXPECT_EQ(plan->groups[0].setup,
+            (bench::Setup{.n_threads = 1, .n_ubatch = 128, .cache_type_k = "f16", .cache_type_v = "q4_0"}));
+  EXPECT_EQ(plan->groups[3].setup,
+            (bench::Setup{.n_threads = 2, .n_ubatch = 128, .cache_type_k = "q8_0", .cache_type_v = "q4_0"}));
 }
 
 TEST(Plan, TheFullCacheIsOneVariant) {
@@ -93,8 +95,8 @@ TEST(Plan, MistakesAreUsageErrors) {
 // The depth is the announced prompt; what is timed follows it.
 TEST(Plan, WhatASessionIsAskedFor) {
   const Variant variant{.budget = *parse_budget("10%"), .policy = "snapkv", .sinks = "2", .recent = "16"};
-  const SessionOptions options =
-      options_for({.n_batch = 256, .n_ubatch = 64, .cache_type_k = "bf16", .f16_window = 64}, {.n_gen = 30, .depth = 1000}, variant);
+  const SessionOptions options = options_for({.n_batch = 256, .n_ubatch = 64, .cache_type_k = "bf16", .f16_window = 64},
+                                             {.n_gen = 30, .depth = 1000}, variant);
   EXPECT_EQ(options.expected_prompt, 1000);
   EXPECT_EQ(options.expected_generated, 30);
   EXPECT_EQ(options.n_ctx, 1030);

@@ -34,6 +34,7 @@ Result<SessionOptions> session_options(const Settings& settings) {
   if (!protection)
     return protection.error();
   options.protect = *std::move(protection);
+  options.policy_time_limit_ms = settings.kv_time_limit;
   options.n_ctx = settings.ctx_size;
   options.n_batch = settings.batch_size;
   options.n_ubatch = settings.ubatch_size;
@@ -75,8 +76,8 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
   if (!meaning)
     return meaning.error();
   std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
-                     format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) +
-                     " KV bytes a token (" + cache_types(options) + ")";
+                     format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) + " KV bytes a token (" +
+                     cache_types(options) + ")";
   if (options.budget.kind == Budget::Kind::unlimited) {
     line += "; no budget";
   } else {

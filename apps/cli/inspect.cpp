@@ -94,8 +94,8 @@ std::string as_text(const ModelInfo& info, const Request& request) {
   text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " +
           (request.predict < 0 ? "any number" : grouped(request.predict)) + " to generate\n";
   text += row("full cache", format_bytes(request.meaning.full_bytes) + " in f16");
-  text += row("rows held as", cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) +
-                                  " bytes per token");
+  text += row("rows held as",
+              cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) + " bytes per token");
   text += row("budget", format_bytes(request.meaning.budget_bytes));
   text += row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
   text += row("policy", request.policy);

@@ -86,6 +86,10 @@ constexpr OptionSpec kTable[] = {
     {"", "--kv-overflow", "WHAT", kGroupBudget, kModel, &Settings::kv_overflow,
      "when the tokens do not fit the budget: evict rows, end with an error, or truncate the prompt", kAny, kAnyMax,
      "evict|error|truncate"},
+    {"", "--kv-time-limit", "MS", kGroupBudget, kCompute, &Settings::kv_time_limit,
+     "milliseconds for an eviction of all layers; layers that would take longer than their part keep sinks and recent "
+     "rows, and are counted; results then depend on the machine's speed; 0: no limit",
+     0, 1e9},
     {"", "--prefill-order", "ORDER", kGroupBudget, kModel | kBench, &Settings::prefill_order,
      "how a prompt is read: every layer in full before it is evicted (exact), or in chunks (any length in any budget)",
      kAny, kAnyMax, "auto|layer-major|chunked"},
@@ -108,8 +112,8 @@ constexpr OptionSpec kTable[] = {
     {"-ctk", "--cache-type-k", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_k,
      "type of key rows; q8_0 and q4_0 (or q8 and q4) are Kedge's own formats: docs/kv-types.md", kAny, kAnyMax,
      "f16|bf16|q8_0|q4_0|q8|q4"},
-    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_v,
-     "type of value rows", kAny, kAnyMax, "f16|bf16|q8_0|q4_0|q8|q4"},
+    {"-ctv", "--cache-type-v", "TYPE", kGroupBudget, kEngine, &Settings::cache_type_v, "type of value rows", kAny,
+     kAnyMax, "f16|bf16|q8_0|q4_0|q8|q4"},
     {"", "--kv-f16-window", "N", kGroupBudget, kEngine | kBench, &Settings::kv_f16_window,
      "with quantised rows: newest rows of each head that stay in f16, a multiple of 16", 0, 65536},
 

@@ -59,7 +59,8 @@ Status read_window(const Job& job, const SessionOptions& options, int64_t offset
   return {};
 }
 
-// One window. Full cache in f16 first, its rows kept (f32 [continue][n_vocab]), its session gone before the next one begins.
+// One window. Full cache in f16 first, its rows kept (f32 [continue][n_vocab]), its session gone before the next one
+// begins.
 Result<WindowScore> score_window(const Job& job, int64_t offset) {
   WindowScore score;
   score.offset = offset;

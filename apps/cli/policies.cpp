@@ -28,6 +28,7 @@ Json as_json(const PolicyNeeds& needs) {
           {"attention_sum", needs.attention_sum},
           {"query_moments", needs.query_moments},
           {"second_pass", needs.second_pass},
+          {"running_anchor", needs.running_anchor},
           {"output_weights", needs.output_weights},
           {"tokens", needs.tokens}};
 }
@@ -53,7 +54,6 @@ Json as_json(const PolicyMethod& method) {
     return json;
   }
   json["defaults"] = method.defaults;
-  json["cold_start_tokens"] = method.cold_start_tokens;
   json["example"] = {{"policy", method.example.policy}, {"score", method.example.score}, {"kept", method.example.kept}};
   return json;
 }
@@ -114,8 +114,6 @@ std::string page(const PolicyMethod& method) {
     line("work of one eviction of a head with n rows", method.cost);
     line("needs", needs_text(method.needs));
   }
-  if (method.cold_start_tokens > 0)
-    line("evicts nothing that fits below", std::to_string(method.cold_start_tokens) + " tokens");
   line("layers of a budget", method.layers);
   for (const auto& [name, value] : method.properties)
     line(name, value);

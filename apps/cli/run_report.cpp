@@ -68,6 +68,15 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
       {"plan", stats.plan},
       {"evictions", stats.evictions},
       {"policy_fallbacks", stats.policy_fallbacks},
+      {"policy_fallback_rounds", stats.policy_fallback_rounds},
+      {"decode_p50_ms", stats.decode_p50_ms},
+      {"decode_p99_ms", stats.decode_p99_ms},
+      {"decode_max_ms", stats.decode_max_ms},
+      {"budget_share", stats.budget_share},
+      {"difficulty", stats.difficulty},
+      {"anchor_recomputations", stats.anchor_recomputations},
+      {"anchor_drift", stats.anchor_drift},
+      {"anchor_drift_max", stats.anchor_drift_max},
       {"seed", outcome.seed},
       {"session_tokens", outcome.session_tokens},
       {"protected_tokens",
@@ -99,8 +108,13 @@ std::string kv_line(const Stats& stats) {
       "KV " + format_bytes(stats.kv_live_bytes) + " live, " + format_bytes(stats.kv_peak_bytes) + " peak";
   if (stats.kv_budget_bytes > 0)
     line += " of " + format_bytes(stats.kv_budget_bytes);
-  return line + ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep) +
-         protected_text(stats);
+  line += ", " + format_bytes(stats.kv_full_bytes) + " full, kept " + format_percent(stats.keep);
+  if (stats.budget_share < 1)
+    line += ", " + format_percent(stats.budget_share) + " of the budget in use by difficulty";
+  if (stats.policy_fallbacks > 0)
+    line += ", " + grouped(stats.policy_fallbacks) + " of " + grouped(stats.evictions) +
+            " evictions over the time limit";
+  return line + protected_text(stats);
 }
 
 std::string end_line(const Stats& stats, const RunOutcome& outcome) {

@@ -20,7 +20,9 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
                                        {{.evictions = 2, .heads = {{.rows = 3, .evicted = 4}}}}));
   for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s", "decode_tok_s", "kv_live_bytes",
                           "kv_peak_bytes", "kv_full_bytes", "kv_budget_bytes", "keep", "evicted_rows", "policy",
-                          "policy_ms", "peak_rss_bytes", "finish_reason"}) {
+                          "policy_ms", "peak_rss_bytes", "finish_reason", "policy_fallbacks", "policy_fallback_rounds",
+                          "decode_p50_ms", "decode_p99_ms", "decode_max_ms", "budget_share", "difficulty",
+                          "anchor_recomputations", "anchor_drift", "anchor_drift_max"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["generated_tokens"], 10);
@@ -39,6 +41,18 @@ TEST(StatsJson, NothingMeasuredIsZeroAndNotInfinite) {
   const auto json = nlohmann::json::parse(stats_json({}, {}, 0, {}));
   EXPECT_EQ(json["prefill_tok_s"], 0.0);
   EXPECT_EQ(json["decode_tok_s"], 0.0);
+}
+
+TEST(EndLine, NamesFallbacksAndTheShareInUse) {
+  Stats stats;
+  stats.evictions = 1200;
+  EXPECT_EQ(end_line(stats, {}).find("time limit"), std::string::npos);
+  EXPECT_EQ(end_line(stats, {}).find("difficulty"), std::string::npos);
+  stats.policy_fallbacks = 30;
+  stats.budget_share = 0.625;
+  const std::string line = end_line(stats, {});
+  EXPECT_NE(line.find("30 of 1,200 evictions over the time limit"), std::string::npos) << line;
+  EXPECT_NE(line.find("62.5% of the budget in use by difficulty"), std::string::npos) << line;
 }
 
 TEST(KvMapJson, LayersHeadsPositions) {

@@ -61,6 +61,7 @@ struct Settings {
   std::string kv_pin;
   bool kv_pin_system = false;
   int kv_special_quota = 0;
+  float kv_time_limit = 0;
 
   // Reports
   std::string stats;

@@ -136,7 +136,6 @@ TEST(PoliciesVerb, AndProInFull) {
   EXPECT_EQ(method["needs"]["window_queries"], 32);
   EXPECT_EQ(method["needs"]["values"], true);
   EXPECT_EQ(method["needs"]["second_pass"], false);
-  EXPECT_EQ(method["cold_start_tokens"], 100);
   settings.json = false;
   settings.positional = {"snapkv"};
   const std::string page = run(policies_verb, settings).out;

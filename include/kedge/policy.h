@@ -27,6 +27,7 @@ struct PolicyNeeds {
   bool second_pass = false;     // reads the prompt twice; 4 bytes a row, counted by the budget
   bool output_weights = false;  // the output projection
   bool tokens = false;          // ids and kinds of the tokens
+  bool running_anchor = false;  // a running mean of each head's outputs
 };
 std::string needs_text(const PolicyNeeds& needs);  // for people: "32 queries, K and V rows"; "nothing"
 
@@ -48,7 +49,6 @@ struct PolicyMethod {
   std::vector<std::string> aliases;
   std::string cost;  // work of one eviction of a kv head with n rows
   PolicyNeeds needs;
-  int cold_start_tokens = 0;  // scorers: below this many tokens nothing is evicted while it fits
   PolicyExample example;      // scorers
   std::string layers;         // allocators: how layers share a budget: equal | weighted | shared
   // schedules: {"after the prompt", "yes"}, {"between its chunks", "yes"}, {"while decoding", "every 64 tokens"}
@@ -70,7 +70,7 @@ Result<int> observed_rows(std::string_view policy);
 struct Histories {
   bool attention_sum = false;   // the attention that each row has had: a column in the store
   bool query_moments = false;   // mean and covariance of the queries
-  bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read about twice
+  bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
 };
 // Error usage.
 Result<Histories> observed_histories(std::string_view policy);

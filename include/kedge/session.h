@@ -42,8 +42,10 @@ struct SessionOptions {
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int f16_window = 32;
-  uint64_t seed = 0;                // of the `random` policy
-  double policy_time_limit_ms = 0;  // 0: none. Past it an eviction finishes with sinks + recent, and is counted
+  uint64_t seed = 0;  // of the `random` policy
+  // 0: none. Of an eviction of all layers; a layer that would need more than its part of it, by the time that the
+  // policy has taken so far, gets sinks + recent rows, and is counted. Results then depend on the machine's speed.
+  double policy_time_limit_ms = 0;
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
   int64_t expected_generated = -1;  // -1: not known

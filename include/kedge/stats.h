@@ -23,19 +23,28 @@ struct Stats {
   int64_t kv_budget_bytes = 0;  // the hard limit
   int64_t kv_rows = 0;          // rows held, over all layers and kv heads
   int64_t evicted_rows = 0;
-  int64_t evictions = 0;         // times the policy ran on a layer
-  int64_t policy_fallbacks = 0;  // times the time limit cut a policy short
-  double keep = 1;               // rows held / rows of a full cache
-  double fill = 1;               // share of live bytes that are rows (the rest is unfilled blocks)
-  double sequential = 1;         // share of neighbouring blocks that are neighbours in memory
+  int64_t evictions = 0;               // times the policy ran on a layer
+  int64_t policy_fallbacks = 0;        // of those: layers that the time limit left to sinks and recent rows
+  double keep = 1;                     // rows held / rows of a full cache
+  double fill = 1;                     // share of live bytes that are rows (the rest is unfilled blocks)
+  double sequential = 1;               // share of neighbouring blocks that are neighbours in memory
+  int64_t policy_fallback_rounds = 0;  // evictions (of one or more layers) in which that happened
+  double decode_p50_ms = 0;            // time of a decoded token, evictions included: median, 99 %, slowest
+  double decode_p99_ms = 0;
+  double decode_max_ms = 0;
+  double budget_share = 1;  // share of their blocks that layers may use, mean; below 1 where the schedule says so
+  double difficulty = 0;    // of the context, 0..1, mean over layers; 0 unless the schedule measures it
+  int64_t anchor_recomputations = 0;  // of a query head's running anchor (andpro:anchor=running)
+  double anchor_drift = 0;            // 1 - cosine that had come of its f16 by then: mean, largest
+  double anchor_drift_max = 0;
   // Tokens protected now, each in every layer and kv head; sinks and recent rows are not counted.
   int64_t protected_spans = 0;
   int64_t protected_phrases = 0;
   int64_t protected_special = 0;
   int64_t protected_domain = 0;
   int64_t protected_dropped = 0;  // of spans and phrases, unprotected because they exceed the budget (`oldest`)
-  std::string policy;             // resolved
-  std::string plan;               // the planner's choice in one line
+  std::string policy;  // resolved
+  std::string plan;    // the planner's choice in one line
 };
 
 // What the store held at one moment, while a prompt is read (after each layer) and after each decoded token.

@@ -38,7 +38,8 @@ PolicyNeeds needs_of(const eviction::Needs& needs) {
           .query_moments = needs.query_moments,
           .second_pass = needs.reconstruction,
           .output_weights = needs.output_weights,
-          .tokens = needs.tokens};
+          .tokens = needs.tokens,
+          .running_anchor = needs.running_anchor};
 }
 
 PolicyExample example_of(const Method& method) {
@@ -69,10 +70,16 @@ std::string layers_of(const eviction::Allocator& allocator) {
 std::vector<std::pair<std::string, std::string>> properties_of(const eviction::Schedule& schedule) {
   const eviction::ScheduleInfo info = schedule.info();
   const auto yes_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
-  return {{"after the prompt", yes_no(info.after_prompt)},
-          {"between its chunks", yes_no(info.between_chunks)},
-          {"while decoding", info.every_n > 0 ? "every " + std::to_string(info.every_n) + " tokens"
-                                              : std::string("when the next token would not fit")}};
+  std::vector<std::pair<std::string, std::string>> out = {
+      {"after the prompt", yes_no(info.after_prompt)},
+      {"between its chunks", yes_no(info.between_chunks)},
+      {"while decoding", info.every_n > 0 ? "room for " + std::to_string(info.every_n) + " tokens after each"
+                                          : std::string("when the next token would not fit")}};
+  if (info.burst_steps > 0)
+    out.emplace_back("a later text", "tightened in " + std::to_string(info.burst_steps) + " steps");
+  if (schedule.measure() != eviction::Difficulty::none)
+    out.emplace_back("share of the budget", "by the difficulty of the context");
+  return out;
 }
 
 // What the method is with its default options.
@@ -102,8 +109,7 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
                        .summary = method.info.summary,
                        .source = method.info.source,
                        .aliases = method.aliases,
-                       .cost = method.cost,
-                       .cold_start_tokens = method.cold_start_tokens};
+                       .cost = method.cost};
     for (const OptionInfo& option : method.info.options) {
       entry.options.push_back({.name = option.name,
                                .kind = kind_name(option.kind),
@@ -135,6 +141,8 @@ std::string needs_text(const PolicyNeeds& needs) {
     words.emplace_back("output weights");
   if (needs.tokens)
     words.emplace_back("tokens");
+  if (needs.running_anchor)
+    words.emplace_back("a running mean of outputs");
   return words.empty() ? "nothing" : eviction::joined(words, ", ");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 namespace kedge::attention {
 
@@ -11,18 +12,48 @@ Taps::Taps(const TapShape& shape) : shape_(shape) {
   q_.resize(slots * shape.head_dim);
   y_.resize(slots * shape.head_dim);
   positions_.assign(slots, -1);
+  if (shape.running_every > 0 && shape.window > 0)
+    running_ = RunningAnchor(shape.n_layers * shape.n_heads, shape.head_dim, shape.running_every);
 }
 
 size_t Taps::slot(int layer, int head, int32_t position) const {
   return (static_cast<size_t>(layer) * shape_.n_heads + head) * shape_.window + position % shape_.window;
 }
 
+// The mean of the rows in the ring, which holds row.position already. Prompts record in any order: what counts is who
+// is within a window of the newest.
+std::vector<float> Taps::ring_mean(int layer, int head) const {
+  const size_t first = slot(layer, head, 0);
+  const auto d = static_cast<size_t>(shape_.head_dim);
+  const auto positions = std::span(positions_).subspan(first, static_cast<size_t>(shape_.window));
+  const int32_t newest = *std::max_element(positions.begin(), positions.end());
+  std::vector<float> mean(d);
+  int n = 0;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] < 0 || positions[i] + shape_.window <= newest)
+      continue;
+    ++n;
+    for (size_t j = 0; j < d; ++j)
+      mean[j] += y_[(first + i) * d + j];
+  }
+  for (float& value : mean)
+    value /= static_cast<float>(std::max(n, 1));
+  return mean;
+}
+
 void Taps::record(const Row& row) {
   const size_t at = slot(row.layer, row.head, row.position);
   const auto d = static_cast<size_t>(shape_.head_dim);
+  const size_t anchor = static_cast<size_t>(row.layer) * shape_.n_heads + row.head;
+  const bool moves =
+      running_.is_on() && running_.holds(anchor, row.position - 1) && positions_[at] == row.position - shape_.window;
+  if (moves)
+    running_.move(anchor, {.newest = row.y, .oldest = &y_[at * d], .window = shape_.window, .position = row.position});
   std::memcpy(&q_[at * d], row.q, d * sizeof(float));
   std::memcpy(&y_[at * d], row.y, d * sizeof(float));
   positions_[at] = row.position;
+  if (running_.is_on() && (!moves || running_.is_due(row.position)))
+    running_.recompute(anchor, ring_mean(row.layer, row.head), row.position, !moves);
 }
 
 void Taps::copy_from(const Taps& other, int32_t n_tokens) {
@@ -97,6 +128,11 @@ ObservedWindow Taps::gather(const Query& query) const {
   out.q.resize(static_cast<size_t>(n) * query.group * d);
   out.y.resize(out.q.size());
   out.positions.resize(n);
+  for (int g = 0; running_.is_on() && g < query.group; ++g) {
+    const std::vector<float> mean =
+        running_.mean(static_cast<size_t>(query.layer) * shape_.n_heads + query.first_head + g);
+    out.running_y.insert(out.running_y.end(), mean.begin(), mean.end());
+  }
   for (int t = 0; t < n; ++t) {
     const int32_t position = query.n_tokens - n + t;
     out.positions[t] = position;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "eviction/compete.h"
+#include "eviction/rescore.h"
 #include "eviction/select.h"
 #include "eviction/window_scorer.h"
 
@@ -181,6 +182,28 @@ LayerScores scores_of(const ScoredLayer& layer) {
   return scores;
 }
 
+namespace {
+
+// Scores of all heads, or what they keep of earlier ones (LayerInput::scoring).
+void score_or_keep(const Scorer& scorer, const LayerInput& in, const std::vector<HeadInput>& heads, Executor& executor,
+                   ScoredLayer& layer) {
+  if (in.scoring != Scoring::cached) {
+    score_heads(scorer, heads, executor, layer.score);
+    if (scorer.has_one_list())
+      average_over_heads(heads, layer.score);
+  }
+  for (size_t h = 0; h < heads.size(); ++h) {
+    std::vector<float>& score = layer.score[h];
+    score.resize(static_cast<size_t>(heads[h].rows.n_rows));
+    if (in.scoring == Scoring::cached)
+      use_cached(in.heads[h].cached, score, layer.is_protected[h]);
+    if (in.scoring == Scoring::sampled)
+      blend(in.heads[h].cached, scorer.caching().memory, window_share(scorer, in.heads[h], heads[h]), score);
+  }
+}
+
+}  // namespace
+
 ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& executor) {
   const size_t n_heads = in.heads.size();
   const Protection protection = affordable_protection(in);
@@ -192,16 +215,15 @@ ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& ex
   std::vector<HeadInput> heads;
   for (const HeadInput& head : in.heads)
     layer.is_protected.push_back(protected_rows(in, protection, head));
+  const std::vector<SeenHead> seen = seen_heads(scorer, in);
   for (size_t h = 0; h < n_heads; ++h) {
-    heads.push_back(last_queries(in.heads[h], scorer.needs().window));
+    heads.push_back(seen[h].input());
     heads[h].is_protected = layer.is_protected[h];
     heads[h].n_keep = keep_share(in);
   }
   layer.score.resize(n_heads);
   layer.measured.resize(n_heads);
-  score_heads(scorer, heads, executor, layer.score);
-  if (scorer.has_one_list())
-    average_over_heads(heads, layer.score);
+  score_or_keep(scorer, in, heads, executor, layer);
 
   const bool is_shared = allocator.layers() == Allocator::Layers::shared;
   for_each_index(executor, static_cast<int>(n_heads), [&](int i) {
@@ -229,13 +251,14 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   decision.parts.resize(in.heads.size());
   for_each_index(executor, static_cast<int>(in.heads.size()), [&](int i) {
     const size_t h = static_cast<size_t>(i);
-    decision.keep[h] = select(layer.score[h], layer.is_protected[h], std::max<int64_t>(rows[h], 1), layer.chunk);
-    if (in.explain) {
-      HeadInput head = last_queries(in.heads[h], policy.scorer->needs().window);
-      head.is_protected = layer.is_protected[h];
-      head.n_keep = keep_share(in);
+    const int64_t k = std::max<int64_t>(rows[h], 1);
+    HeadInput head = last_queries(in.heads[h], policy.scorer->needs().window);
+    head.is_protected = layer.is_protected[h];
+    head.n_keep = keep_share(in);
+    policy.scorer->refine(head, k, layer.score[h]);
+    decision.keep[h] = select(layer.score[h], layer.is_protected[h], k, layer.chunk);
+    if (in.explain)
       decision.parts[h] = policy.scorer->explain(head, layer.score[h]);
-    }
   });
   decision.score = std::move(layer.score);
   decision.is_protected = std::move(layer.is_protected);

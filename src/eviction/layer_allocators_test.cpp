@@ -402,7 +402,7 @@ TEST(SharedAllocators, PermutingHeadsPermutesRows) {
           for (int i = 0; i < 40; ++i)
             score.push_back(static_cast<float>(distinct[static_cast<size_t>(next++)]));
           layer.flags.emplace_back(40, 0);
-          layer.measured.push_back(1 + distinct[static_cast<size_t>(next - 1)] % 50 + next * 1e-3);
+          layer.measured.push_back(101 + distinct[static_cast<size_t>(next - 1)] + next * 1e-3);
         }
       }
       std::vector<Heads> permuted = layers;

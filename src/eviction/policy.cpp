@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "eviction/difficulty.h"
 #include "eviction/options.h"
 #include "eviction/registry.h"
 
@@ -161,10 +162,16 @@ Needs operator|(const Needs& a, const Needs& b) {
           .query_moments = a.query_moments || b.query_moments,
           .reconstruction = a.reconstruction || b.reconstruction,
           .output_weights = a.output_weights || b.output_weights,
-          .tokens = a.tokens || b.tokens};
+          .tokens = a.tokens || b.tokens,
+          .running_anchor = a.running_anchor || b.running_anchor};
 }
 
-Needs Policy::needs() const { return evicts ? scorer->needs() | allocator->needs() : Needs{}; }
+Needs Policy::needs() const {
+  if (!evicts)
+    return {};
+  const bool measures = schedule->measure() != Difficulty::none;
+  return scorer->needs() | allocator->needs() | Needs{.window = measures ? kDifficultyQueries : 0};
+}
 
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides) {
   if (text.size() > kLongestText)
@@ -207,7 +214,8 @@ Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overri
   policy.evicts = method.evicts;
   policy.sinks = scorer->values.rows.at("sinks");
   policy.recent = scorer->values.rows.at("recent");
-  policy.cold_start_tokens = method.cold_start_tokens;
+  if (const auto cold = scorer->values.numbers.find("cold"); cold != scorer->values.numbers.end())
+    policy.cold_start_tokens = static_cast<int>(cold->second);
   return policy;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "eviction/schedule.h"
 #include "kedge/error.h"
 #include "kernels/attention.h"
 #include "kernels/kv_view.h"
@@ -64,6 +65,7 @@ struct Needs {
   bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
   bool output_weights = false;  // HeadInput::w_o
   bool tokens = false;          // HeadInput::tokens, token_kinds
+  bool running_anchor = false;  // HeadInput::running_y
 };
 // Both: what a policy needs is what its scorer and its allocator need.
 Needs operator|(const Needs& a, const Needs& b);
@@ -111,7 +113,8 @@ struct HeadInput {
   uint64_t seed = 0;                      // of the run, for `random`
   const AttentionKernels* kernels = nullptr;
   int n_layers = 1;
-  int32_t n_keep = 0;  // rows that a head of the layer may keep on average (two-stage scorers)
+  int32_t n_keep = 0;             // rows that a head of the layer may keep on average (two-stage scorers)
+  std::span<const float> cached;  // f32, of the first rows: their scores of an earlier eviction (Scoring)
 
   // Only what Needs asked for; empty or nullptr otherwise.
   // Attention that each row has received from all queries since it was written, mean over the group's heads: f32
@@ -127,6 +130,19 @@ struct HeadInput {
   int n_embd = 0;
   std::span<const int32_t> tokens;       // i32 [n_tokens], by position
   std::span<const uint8_t> token_kinds;  // TokenKind bits [n_tokens], by position
+  std::span<const float> running_y;      // mean of the sequence's last outputs, f32 [group][head_dim]
+};
+
+// How the rows of a layer get their scores. all: from the whole window. sampled: from a few of its queries, blended
+// with the scores that rows have. cached: rows keep what they have; those that have none yet stay. (eviction/rescore.h)
+enum class Scoring { all, sampled, cached };
+
+// For scorers that add up the window's queries, while tokens are decoded: rows are scored again once in `refresh`
+// tokens, from `queries` of the window's queries. refresh = 0: all rows from the whole window in every eviction.
+struct Caching {
+  int refresh = 0;
+  int queries = 0;
+  float memory = 0;  // weight of the score that a row has at a refresh
 };
 
 // What scores are made of, for people: one number for each row beside its score. f32 [n_rows].
@@ -141,6 +157,9 @@ class Scorer {
   virtual Needs needs() const = 0;
   // score f32 [rows.n_rows], higher = keep. Never NaN on finite input. Called concurrently for different heads.
   virtual void score(const HeadInput& in, std::span<float> score) const = 0;
+  virtual Caching caching() const { return {}; }
+  // A second look when it is known that k rows of a head stay: may change scores near the threshold.
+  virtual void refine(const HeadInput& /*in*/, int64_t /*k*/, std::span<float> /*score*/) const {}
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
   // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
@@ -201,18 +220,6 @@ class Allocator {
   virtual std::vector<int32_t> allocate(const LayerScores& layer, int64_t total) const = 0;
 };
 
-// ---- schedule: when to evict ----
-struct ScheduleInfo {
-  bool after_prompt = true;
-  bool between_chunks = true;
-  int every_n = 0;  // while decoding; 0 = only when the next token would not fit
-};
-class Schedule {
- public:
-  virtual ~Schedule() = default;
-  virtual ScheduleInfo info() const = 0;
-};
-
 // What a scorer says of the six rows in eviction/example.h: shown in its page, checked by a test.
 struct WorkedExample {
   std::string options;       // "window=2,pool=1"
@@ -227,7 +234,6 @@ struct Method {  // a registry entry: make() gets values that passed the option 
   std::string default_sinks = {};         // scorers only, e.g. "4"
   std::string default_recent = {};        // scorers only, e.g. "45%" or "32"
   std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's
-  int cold_start_tokens = 0;              // scorers only: below this many tokens nothing is evicted while it still fits
   bool evicts = true;                     // false: `none`
   // Work of one eviction of a kv head with n rows, for people: "n", "window * n * head_dim", "2 prompts", ...
   std::string cost = "n";
@@ -254,9 +260,9 @@ struct Policy {
   std::unique_ptr<Schedule> schedule;
   bool evicts = true;
   RowCount sinks;
-  RowCount recent;  // protected newest rows; not the observation window
-  int cold_start_tokens = 0;
-  Needs needs() const;  // of the scorer and the allocator; nothing where nothing is evicted
+  RowCount recent;            // protected newest rows; not the observation window
+  int cold_start_tokens = 0;  // the scorer's option `cold`: below this nothing is evicted while it still fits
+  Needs needs() const;        // of the scorer and the allocator; nothing where nothing is evicted
 };
 // From --kv-sinks and --kv-recent; empty: the scorer's default. A scorer's own option `recent` or `sinks` wins over
 // both.

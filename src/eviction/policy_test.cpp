@@ -48,10 +48,13 @@ TEST(Registry, HoldsEveryFileOfTheFolders) {
 
 TEST(Policy, SpellsOutDefaults) {
   EXPECT_EQ(resolved("andpro"),
-            "andpro:window=32,pool=11,chunk=4,anchor=full,recent=50%,sinks=4/pooled:floor=0/every:n=64");
-  EXPECT_EQ(resolved("snapkv"), "snapkv:window=32,pool=5,pool_kind=avg,recent=32,sinks=0/uniform/every:n=64");
-  EXPECT_EQ(resolved("streaming"), "streaming:recent=0,sinks=4/uniform/every:n=64");
-  EXPECT_EQ(resolved("random"), "random:recent=0,sinks=0/uniform/every:n=64");
+            "andpro:window=32,pool=11,chunk=4,anchor=full,cold=100,refresh=64,queries=4,memory=0.5,refine=0,recent=50%,"
+            "sinks=4/pooled:floor=0/"
+            "every:n=64,high=1,low=1,stagger=on");
+  EXPECT_EQ(resolved("snapkv"),
+            "snapkv:window=32,pool=5,pool_kind=avg,recent=32,sinks=0/uniform/every:n=64,high=1,low=1,stagger=on");
+  EXPECT_EQ(resolved("streaming"), "streaming:recent=0,sinks=4/uniform/every:n=64,high=1,low=1,stagger=on");
+  EXPECT_EQ(resolved("random"), "random:recent=0,sinks=0/uniform/every:n=64,high=1,low=1,stagger=on");
   EXPECT_EQ(resolved("none"), "none:recent=0,sinks=0/uniform/after-prompt");
   EXPECT_FALSE(std::move(parse_policy("none", {})).value().evicts);
 }
@@ -79,7 +82,8 @@ TEST(Policy, ProtectionIsAnOptionThatWinsOverOverrides) {
 }
 
 TEST(Policy, NamesTheNearest) {
-  EXPECT_THAT(error_of("andpor"), HasSubstr("unknown scorer 'andpor', did you mean 'andpro'? (scorers: andpro, chunkkv"));
+  EXPECT_THAT(error_of("andpor"),
+              HasSubstr("unknown scorer 'andpor', did you mean 'andpro'? (scorers: andpro, chunkkv"));
   EXPECT_THAT(error_of("streaming_lm"), HasSubstr("did you mean 'streaming'?"));
   EXPECT_THAT(error_of("andpro/poled"), HasSubstr("did you mean 'pooled'?"));
   EXPECT_THAT(error_of("andpro/pooled/evry"), HasSubstr("unknown schedule 'evry', did you mean 'every'?"));
@@ -160,8 +164,16 @@ std::string random_piece(const MethodInfo& method, std::mt19937& random, bool wi
   return method.name + (options.empty() ? "" : ":" + options);
 }
 
+// Values that are in range each, but not together, such as a lower bound above the upper one.
+bool refuses_together(const Method& schedule, const std::string& message) {
+  return schedule.validate != nullptr && message.starts_with("option") &&
+         message.find("'" + schedule.info.name + "'") != std::string::npos;
+}
+
 TEST(Policy, EveryCombinationParsesBackToItself) {
   std::mt19937 random(3);
+  int n_refused = 0;
+  int n_accepted = 0;
   for (const Method& scorer : scorers()) {
     for (const Method& allocator : allocators()) {
       for (const Method& schedule : schedules()) {
@@ -170,7 +182,12 @@ TEST(Policy, EveryCombinationParsesBackToItself) {
                                    random_piece(allocator.info, random, true) + "/" +
                                    random_piece(schedule.info, random, true);
           auto first = parse_policy(text, {.sinks = "3", .recent = "7%"});
+          if (!first.ok() && refuses_together(schedule, first.error().message)) {
+            ++n_refused;
+            continue;
+          }
           ASSERT_TRUE(first.ok()) << text << ": " << first.error().message;
+          ++n_accepted;
           auto second = parse_policy(first->text, {.sinks = "1", .recent = "2"});
           ASSERT_TRUE(second.ok()) << first->text;
           EXPECT_EQ(first->text, second->text);
@@ -182,6 +199,7 @@ TEST(Policy, EveryCombinationParsesBackToItself) {
       }
     }
   }
+  EXPECT_GT(n_accepted, 2 * n_refused);
 }
 
 TEST(Policy, AnyBytesAreAnErrorOrAPolicy) {

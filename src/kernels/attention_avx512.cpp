@@ -20,6 +20,8 @@
 
 #include "kernels/simd_avx512.h"
 
+#include "kernels/code_words_inl.h"
+#include "kernels/decode_codes_inl.h"
 #include "kernels/decode_wide_inl.h"
 #include "kernels/scoring_inl.h"
 #include "kernels/tile_inl.h"
@@ -37,6 +39,8 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
     return decode<RowType::f16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
   if (rows.type == RowType::bf16)
     return decode<RowType::bf16, F32Scores>(rows, row_begin, row_end, q, group, scale, partial);
+  if (is_quantised(rows.type.k) && is_quantised(rows.type.v))
+    return decode_codes<WordDots>(rows.body(), row_begin, row_end, q, group, scale, partial);
   return decode_wide(rows.body(), row_begin, row_end, q, group, scale, partial);
 }
 

@@ -21,7 +21,8 @@
 
 #include "kernels/simd_avx512.h"
 
-#include "kernels/code_dot_inl.h"
+#include "kernels/code_values_inl.h"
+#include "kernels/decode_codes_inl.h"
 
 namespace kedge {
 namespace avx512vnni {
@@ -31,14 +32,7 @@ void attend_segment(const KvHeadView& rows, int row_begin, int row_end, const fl
   const bool in_tail = rows.n_tail > 0 && row_begin >= rows.n_body();
   if (in_tail || !is_quantised(rows.type.k) || !is_quantised(rows.type.v))
     return avx512::attend_segment(rows, row_begin, row_end, q, group, scale, partial);
-  const KvHeadView body = rows.body();
-  if (rows.type == RowType::q8)
-    return decode_codes<RowType::q8, RowType::q8>(body, row_begin, row_end, q, group, scale, partial);
-  if (rows.type == RowType::q4)
-    return decode_codes<RowType::q4, RowType::q4>(body, row_begin, row_end, q, group, scale, partial);
-  if (rows.type.k == RowType::q8)
-    return decode_codes<RowType::q8, RowType::q4>(body, row_begin, row_end, q, group, scale, partial);
-  return decode_codes<RowType::q4, RowType::q8>(body, row_begin, row_end, q, group, scale, partial);
+  return decode_codes<ByteDots>(rows.body(), row_begin, row_end, q, group, scale, partial);
 }
 
 }  // namespace avx512vnni

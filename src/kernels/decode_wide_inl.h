@@ -36,15 +36,9 @@ inline void decode_six(const KvHeadView& rows, int row_begin, int row_end, const
     gemm<Start::zero, 1>({.a = q, .a_row = d, .b = k, .b_step = kStepRows, .c = s, .c_row = kStepRows, .depth = d},
                          n_columns);
     soften_rows<kTileRows, false>(s, n_columns / simd::kLanes, visible, state);
-    gemm<Start::scaled, 1>({.a = s,
-                            .a_row = kStepRows,
-                            .b = v,
-                            .b_step = d,
-                            .c = o,
-                            .c_row = d,
-                            .depth = n_rows,
-                            .factor = correction},
-                           d);
+    gemm<Start::scaled, 1>(
+        {.a = s, .a_row = kStepRows, .b = v, .b_step = d, .c = o, .c_row = d, .depth = n_rows, .factor = correction},
+        d);
   }
   if (is_quantised(rows.type.v))
     turn_rows(o, group, d);

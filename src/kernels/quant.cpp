@@ -113,8 +113,8 @@ void decode(const RowCodes& in, int d, RowType type, uint8_t bias, float* x) {
   for (int begin = 0; begin < d; begin += group_size(d - begin), ++group) {
     const float scale = f16_to_f32(in.scale[group]);
     for (int i = begin; i < begin + group_size(d - begin); ++i) {
-      const int value = type == RowType::q4 ? kQ4Levels[in.code[i]]
-                                            : static_cast<int8_t>(static_cast<uint8_t>(in.code[i] - bias));
+      const int value =
+          type == RowType::q4 ? kQ4Levels[in.code[i]] : static_cast<int8_t>(static_cast<uint8_t>(in.code[i] - bias));
       x[i] = scale * static_cast<float>(value);
     }
   }

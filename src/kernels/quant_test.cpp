@@ -135,8 +135,16 @@ class Layout : public testing::TestWithParam<std::tuple<RowTypes, int>> {};
 // Codes as the picture in kv_view.h has them, levels, scales and a Hadamard matrix written out.
 std::vector<double> by_the_picture(const std::byte* block, RowTypes types, int slot, int d, bool keys) {
   const RowType type = keys ? types.k : types.v;
-  const size_t k_codes = static_cast<size_t>(d) * 16 * (types.k == RowType::q4 ? 1 : types.k == RowType::q8 ? 2 : 4) / 2;
-  const size_t v_codes = static_cast<size_t>(d) * 16 * (types.v == RowType::q4 ? 1 : types.v == RowType::q8 ? 2 : 4) / 2;
+  const size_t k_codes = static_cast<size_t>(d) * 16 *
+                         (types.k == RowType::q4   ? 1
+                          : types.k == RowType::q8 ? 2
+                                                   : 4) /
+                         2;
+  const size_t v_codes = static_cast<size_t>(d) * 16 *
+                         (types.v == RowType::q4   ? 1
+                          : types.v == RowType::q8 ? 2
+                                                   : 4) /
+                         2;
   const auto* codes = reinterpret_cast<const uint8_t*>(block) + (keys ? 0 : k_codes);
   size_t scales_at = k_codes + v_codes;
   if (!keys && is_quantised(types.k))
@@ -155,8 +163,9 @@ std::vector<double> by_the_picture(const std::byte* block, RowTypes types, int s
       const bool high = keys ? i % 8 >= 4 : uslot % 8 >= 4;
       level = kQ4Levels[high ? byte >> 4 : byte & 15];
     }
-    const size_t group = i < static_cast<size_t>(d / 64 * 64) ? i / 64
-                         : static_cast<size_t>(d / 64) + (d % 64 == 48 && i % 64 >= 32 ? 1U : 0U);
+    const size_t group = i < static_cast<size_t>(d / 64 * 64)
+                             ? i / 64
+                             : static_cast<size_t>(d / 64) + (d % 64 == 48 && i % 64 >= 32 ? 1U : 0U);
     coded.push_back(level * static_cast<double>(f16_to_f32(scales[group * 16 + uslot])));
   }
   std::vector<double> out(coded.size(), 0.0);
@@ -256,7 +265,8 @@ TEST_P(Layout, ARowIsItselfWhereverItLies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layout,
-                         testing::Combine(testing::ValuesIn(all_types()), testing::Values(16, 48, 64, 80, 96, 128, 256)));
+                         testing::Combine(testing::ValuesIn(all_types()),
+                                          testing::Values(16, 48, 64, 80, 96, 128, 256)));
 
 TEST(BlockLayout, BytesOfARow) {
   EXPECT_EQ(row_bytes(64, RowType::f16), 256U);

@@ -109,8 +109,7 @@ TEST_P(Scoring, TheOracleOfAnchorScoresIsTheSameSum) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Scoring,
-                         testing::Combine(testing::ValuesIn(all_types()),
-                                          testing::Values(64, 80, 96, 128, 256)));
+                         testing::Combine(testing::ValuesIn(all_types()), testing::Values(64, 80, 96, 128, 256)));
 
 // sum over rows of the score = sum over queries of |y|^2 when y is the attention output itself (ALGORITHMS: AnDPro).
 TEST(AnchorScores, SumToTheEnergyOfTheOutputs) {

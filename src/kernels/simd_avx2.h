@@ -65,6 +65,29 @@ using Ints = __m256i;  // i32 [kLanes]
 }
 [[gnu::always_inline]] inline Vec to_floats(Ints x) { return _mm256_cvtepi32_ps(x); }
 
+// For products of 16-bit integers (code_words_inl.h).
+[[gnu::always_inline]] inline Ints set_ints(int32_t x) { return _mm256_set1_epi32(x); }
+[[gnu::always_inline]] inline void store_ints(int32_t* p, Ints x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+[[gnu::always_inline]] inline Ints and_ints(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+[[gnu::always_inline]] inline Ints or_ints(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+[[gnu::always_inline]] inline Ints xor_ints(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+[[gnu::always_inline]] inline Ints shift_left(Ints x, int n) { return _mm256_slli_epi32(x, static_cast<int>(n)); }
+[[gnu::always_inline]] inline Ints swap_pairs(Ints x) { return _mm256_shuffle_epi32(x, 0x4E); }  // lanes 2 3 0 1
+[[gnu::always_inline]] inline Ints to_ints(Vec x) { return _mm256_cvtps_epi32(x); }
+[[gnu::always_inline]] inline int32_t add_lanes(Ints x) {
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xB1)));
+}
+[[gnu::always_inline]] inline Ints high_bytes(Ints x) { return _mm256_srli_epi16(x, 8); }  // of 16-bit lanes
+[[gnu::always_inline]] inline Ints multiply_words(Ints a, Ints b) { return _mm256_madd_epi16(a, b); }
+[[gnu::always_inline]] inline Ints half_bytes(Ints x, int half) {
+  return and_ints(half == 0 ? x : _mm256_srli_epi16(x, 4), _mm256_set1_epi8(15));
+}
+[[gnu::always_inline]] inline Ints lookup_bytes(Ints levels, Ints index) { return _mm256_shuffle_epi8(levels, index); }
+
 struct Levels {
   Vec low, high;
 };

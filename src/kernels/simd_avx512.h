@@ -61,6 +61,25 @@ using Ints = __m512i;  // i32 [kLanes]
 }
 [[gnu::always_inline]] inline Vec to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 
+// For products of 16-bit integers (code_words_inl.h).
+[[gnu::always_inline]] inline Ints set_ints(int32_t x) { return _mm512_set1_epi32(x); }
+[[gnu::always_inline]] inline void store_ints(int32_t* p, Ints x) { _mm512_storeu_si512(p, x); }
+[[gnu::always_inline]] inline Ints and_ints(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+[[gnu::always_inline]] inline Ints or_ints(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+[[gnu::always_inline]] inline Ints xor_ints(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+[[gnu::always_inline]] inline Ints shift_left(Ints x, int n) { return _mm512_slli_epi32(x, static_cast<unsigned>(n)); }
+[[gnu::always_inline]] inline Ints swap_pairs(Ints x) {
+  return _mm512_shuffle_epi32(x, _MM_PERM_BADC);
+}  // lanes 2 3 0 1
+[[gnu::always_inline]] inline Ints to_ints(Vec x) { return _mm512_cvtps_epi32(x); }
+[[gnu::always_inline]] inline int32_t add_lanes(Ints x) { return _mm512_reduce_add_epi32(x); }
+[[gnu::always_inline]] inline Ints high_bytes(Ints x) { return _mm512_srli_epi16(x, 8); }  // of 16-bit lanes
+[[gnu::always_inline]] inline Ints multiply_words(Ints a, Ints b) { return _mm512_madd_epi16(a, b); }
+[[gnu::always_inline]] inline Ints half_bytes(Ints x, int half) {
+  return and_ints(half == 0 ? x : _mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
+}
+[[gnu::always_inline]] inline Ints lookup_bytes(Ints levels, Ints index) { return _mm512_shuffle_epi8(levels, index); }
+
 struct Levels {
   Vec all;
 };

@@ -143,8 +143,7 @@ TEST_P(Prefill, AnyCutIntoTilesGivesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Prefill,
-                         testing::Combine(testing::ValuesIn(all_types()),
-                                          testing::Values(64, 80, 96, 128, 256)));
+                         testing::Combine(testing::ValuesIn(all_types()), testing::Values(64, 80, 96, 128, 256)));
 
 TEST(PrefillPrecision, Bf16DotsAreOffByThousandthsOnAverage) {
   const AttentionKernels* kernels = attention_kernels("avx512bf16");

@@ -202,6 +202,21 @@ TEST(Tail, OneBudgetForBothPoolsAndTheArithmetic) {
   EXPECT_EQ((*store)->check_invariants(), "");
 }
 
+TEST(Tail, BytesKeptForTailsAreNotTakenByTheBody) {
+  StoreShape shape = kShape;
+  shape.kept_for_tails = tail_bytes(shape, 16);
+  auto store = Store::create(shape, 8 * block_bytes_total(shape) + shape.kept_for_tails);
+  ASSERT_TRUE(store.ok());
+  const SequenceId seq = (*store)->create_sequence();
+  EXPECT_EQ((*store)->stats().free_blocks, 8);
+  EXPECT_FALSE((*store)->reserve(seq, 0, 2, 33).ok()) << "12 blocks";
+  ASSERT_TRUE((*store)->reserve(seq, 0, 2, 32).ok());
+  EXPECT_EQ((*store)->stats().free_blocks, 0);
+  EXPECT_TRUE((*store)->open_tail(seq, 0, 2, 32).ok());
+  EXPECT_TRUE((*store)->open_tail(seq, 1, 2, 32 + 16 + 16).ok());
+  EXPECT_EQ((*store)->check_invariants(), "");
+}
+
 TEST(Tail, BytesOfBlocks) {
   const StoreShape q4{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64, .type = RowType::q4};
   EXPECT_EQ(block_bytes_total(q4), 64 * 16 / 2 * 2 + 2 * 32 + 144 + 13);

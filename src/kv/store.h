@@ -35,6 +35,9 @@ struct StoreShape {
   // are quantised by settle(), 16 at a time, when they have left the window.
   int f16_window = kDefaultF16Window;
   int n_notes = 1;  // f32 columns beside each row; column kScoreNote is what a scorer last said
+  // Quantised rows only: bytes of the budget that the body leaves to the tails, so that open_tail() never fails where
+  // the rest was planned without them; see tail_bytes().
+  int64_t kept_for_tails = 0;
 };
 inline constexpr int kScoreNote = 0;
 

@@ -74,11 +74,17 @@ struct Store::Impl {
   RowPool& pool_of(const RowAt& at) { return at.in_tail ? tail : body; }
 
   int64_t live_bytes() const { return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes; }
+  // Bytes for the body's blocks, if the tails take tail_blocks more.
+  int64_t body_limit(int64_t tail_blocks) const {
+    return budget_bytes - std::max((tail.pool.n_live() + tail_blocks) * tail.block_bytes, shape.kept_for_tails);
+  }
   // Blocks of the body that can still be taken.
-  int64_t n_free() const { return std::min(body.pool.n_free(), (budget_bytes - live_bytes()) / body.block_bytes); }
+  int64_t n_free() const {
+    return std::clamp<int64_t>(body_limit(0) / body.block_bytes - body.pool.n_live(), 0, body.pool.n_free());
+  }
   bool fits(int64_t body_blocks, int64_t tail_blocks) const {
     return body_blocks <= body.pool.n_free() && tail_blocks <= tail.pool.n_free() &&
-           body_blocks * body.block_bytes + tail_blocks * tail.block_bytes <= budget_bytes - live_bytes();
+           (body.pool.n_live() + body_blocks) * body.block_bytes <= body_limit(tail_blocks);
   }
 
   // A block for the list, in its run if it can be; the budget is checked after every one.

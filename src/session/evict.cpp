@@ -54,6 +54,7 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
                         .seed = options_.seed,
                         .kernels = engine_.kernels,
                         .n_layers = hyper.n_layers});
+    in.heads.back().running_y = window.running_y;
   }
   return in;
 }
@@ -61,25 +62,37 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
   if (shares_layers())
     return join_layer(layer, mean, n_tokens);
-  const EvictionTarget target = layer_target(mean, layer);
-  if (within(layer, target))
+  const EvictionTarget asked = layer_target(mean, layer);
+  const bool is_measured = policy_.schedule->measure() != eviction::Difficulty::none;
+  if (!is_measured && within(layer, asked))
     return {};
-  if (Status status = prepare_eviction(target); !status)
+  if (Status status = protection_fits(asked, n_tokens); !status)
     return status;
-  if (Status status = protection_fits(target, n_tokens); !status)
-    return status;
-  last_target_ = target;
+  last_target_ = asked;
   const Stopwatch watch;
-  const bool late =
-      options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   std::vector<attention::ObservedWindow> windows;
-  eviction::LayerInput in = layer_input(layer, target, n_tokens, windows);
+  eviction::LayerInput in = layer_input(layer, asked, n_tokens, windows);
+  if (is_measured) {
+    const EvictionTarget target = measured_target(asked, in);
+    if (within(layer, target)) {
+      counters_.policy_ms += watch.milliseconds();
+      return {};
+    }
+    in = layer_input(layer, target, n_tokens, windows);
+  }
+  if (Status status = prepare_eviction(asked); !status)
+    return status;
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
-  observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  observations_->attach(layer, policy_.needs(), tokens_, history, in);
+  CachedScores cached;
+  in.scoring = take_cached(in, cached);
+  const bool late = falls_back(in);
+  if (late)
+    in.scoring = eviction::Scoring::all;
+  in.explain = ledger_.explains();
   if (watch_)
     watch_(in);
-  in.explain = ledger_.explains();
   const eviction::LayerDecision decision = eviction::decide_layer(late ? fallback_ : policy_, in, *engine_.compute);
   kv::KeepPlan keep;
   for (size_t head = 0; head < decision.keep.size(); ++head) {
@@ -88,18 +101,20 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   }
   ledger_.record(layer, in, decision);  // before the compaction ends the views of `in`
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
+  note_scored(in, !late);
   ++counters_.evictions;
   evicted_until_ = n_tokens;
-  counters_.policy_fallbacks += late ? 1 : 0;
   const double ms = watch.milliseconds();
   counters_.policy_ms += ms;
   ledger_.add_ms(layer, ms);
+  if (!late && schedule_.clock.is_limited())
+    schedule_.clock.measured(in.scoring, ms, rows_of(in));
   return status;
 }
 
 Status Timeline::evict_all(const EvictionTarget& target) {
   store_->release_reserved(sequence_);
-  eviction_started_ms_ = counters_.policy_ms;
+  begin_round();
   if (shares_layers())
     return divide_all(target);
   for (const int layer : eviction_order(target)) {

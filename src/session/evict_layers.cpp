@@ -6,7 +6,6 @@
 #include "eviction/share_layers.h"
 #include "session/layer_targets.h"
 #include "session/observations.h"
-#include "session/reconstruct.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -46,14 +45,13 @@ EvictionTarget Timeline::layer_target(const EvictionTarget& mean, int layer) con
 // Scores one layer and leaves what was said with its rows. Returns what a division over layers needs to know but for
 // heads: protection, and the totals of all layers together.
 eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mean, int64_t n_tokens) {
-  const bool late =
-      options_.policy_time_limit_ms > 0 && counters_.policy_ms - eviction_started_ms_ > options_.policy_time_limit_ms;
   const Stopwatch watch;
   std::vector<attention::ObservedWindow> windows;
   eviction::LayerInput in = layer_input(layer, mean, n_tokens, windows);
   LayerHistory history;
   observations_->add_pending(layer, taps_, n_tokens);
-  observations_->attach(layer, late ? eviction::Needs{} : policy_.needs(), tokens_, history, in);
+  observations_->attach(layer, policy_.needs(), tokens_, history, in);
+  const bool late = falls_back(in);
   if (watch_)
     watch_(in);
   eviction::ScoredLayer scored = eviction::score_layer(late ? fallback_ : policy_, in, *engine_.compute);
@@ -63,12 +61,16 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
     store_->set_scores(sequence_, layer, static_cast<int>(head), scored.score[head]);
   layer_notes_[static_cast<size_t>(layer)] = {
       .demand = scored.demand, .measured = std::move(scored.measured), .n_tokens = n_tokens};
+  const int64_t n_rows = rows_of(in);
   in.heads.clear();
   const int64_t n_layers = engine_.model->hyper().n_layers;
   in.blocks_total *= n_layers;
   in.rows_total *= n_layers;
-  counters_.policy_fallbacks += late ? 1 : 0;
-  counters_.policy_ms += watch.milliseconds();
+  const double ms = watch.milliseconds();
+  counters_.policy_ms += ms;
+  ledger_.add_ms(layer, ms);
+  if (!late && schedule_.clock.is_limited())
+    schedule_.clock.measured(eviction::Scoring::all, ms, n_rows);
   return in;
 }
 
@@ -161,13 +163,7 @@ Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tok
   eviction::LayerInput all = score_shared(layer, mean, n_tokens);
   if (layer + 1 < engine_.model->hyper().n_layers) {
     const kv::StoreShape& shape = store_->shape();
-    const int64_t total =
-        (plan_.budget_bytes - kv::tail_bytes(shape, options_.n_ubatch)) / kv::block_bytes_total(shape);
-    const int64_t n = n_tokens - n_tokens_;
-    const bool repeats = recorded_needs(options_, policy_).reconstruction;
-    const int64_t probe = probe_rows(n, repeats ? probe_text(engine_.tokenizer).extra() : 0);
-    all.blocks_total = mark_ ? plan_.followup.blocks * engine_.model->hyper().n_layers  // what a branch may own
-                             : total - working_blocks(shape, n + probe);
+    all.blocks_total = planned_blocks(shape, plan_) - reading_blocks(shape, plan_, n_tokens - n_tokens_);
     all.growth = 0;
   }
   evicted_until_ = n_tokens;

@@ -250,6 +250,7 @@ void visit_stats(Visitor& v, Stats& s) {
   v.integer("kv_rows", s.kv_rows, 0, kMostCount);
   v.integer("evictions", s.evictions, 0, kMostCount);
   v.integer("policy_fallbacks", s.policy_fallbacks, 0, kMostCount);
+  v.integer("policy_fallback_rounds", s.policy_fallback_rounds, 0, kMostCount);
   v.real("keep", s.keep, 0, 1);
   v.text("plan", s.plan);
 }

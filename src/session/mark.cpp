@@ -19,6 +19,7 @@ Snapshot Timeline::snapshot() const {
           .history = observations_->state(),
           .layer_notes = layer_notes_,
           .last_target = last_target_,
+          .schedule = schedule_,
           .ledger = ledger_,
           .counters = counters_,
           .evicted_rows = held.evicted_rows + evicted_before_,
@@ -36,6 +37,7 @@ void Timeline::adopt(const Snapshot& from) {
   text_->truncate(0);
   text_->append(tokens_);
   last_target_ = from.last_target;
+  schedule_ = from.schedule;
   ledger_ = from.ledger;
   layer_notes_ = from.layer_notes;
   counters_ = from.counters;
@@ -119,7 +121,7 @@ Status Timeline::rewind(int64_t n_tokens) {
     return refused("allowed are 0.." + std::to_string(n_tokens_));
   if (n_tokens == n_tokens_)
     return {};
-  if (observations_->wants_queries() || store_->shape().n_notes > 1 || shares_layers())
+  if (observations_->wants_queries() || store_->shape().n_notes > 1 || shares_layers() || taps_.running().is_on())
     return refused("the policy keeps a history, which the tokens behind it are part of");
   if (n_tokens < evicted_until_)
     return refused("rows were evicted when there were " + std::to_string(evicted_until_));
@@ -129,13 +131,14 @@ Status Timeline::rewind(int64_t n_tokens) {
   }
   if (mark_ && n_tokens < mark_->at.n_tokens)
     drop_mark();
+  n_tokens_ = n_tokens;
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens));
   taps_.truncate(static_cast<int32_t>(n_tokens));
   text_->truncate(n_tokens);
   observations_->forget(n_tokens);
   ledger_.forget(n_tokens);
+  forget_scores();
   tokens_.resize(static_cast<size_t>(n_tokens));
-  n_tokens_ = n_tokens;
   logits_.clear();
   return {};
 }

@@ -311,6 +311,12 @@ void Observations::adopt(const HistoryState& state, int64_t n_tokens) {
   forget(n_tokens);
 }
 
+void Observations::restore(int64_t n_tokens, std::vector<eviction::QueryMoments> moments) {
+  check(moments.size() == moments_.size(), "moments of each head are restored");
+  std::ranges::fill(n_added_, n_tokens);
+  moments_ = std::move(moments);
+}
+
 std::string Observations::missing(const eviction::Needs& needs) const {
   if (needs.attention_sum && !recorded_.attention_sum)
     return "attention sums";

@@ -64,6 +64,9 @@ class Observations {
   HistoryState state() const { return {.n_added = n_added_, .moments = moments_}; }
   // Of a sequence of n_tokens that has the same shape and records the same.
   void adopt(const HistoryState& state, int64_t n_tokens);
+  // The sequence was read elsewhere up to n_tokens, and its rows (with their notes) put into the store: goes on from
+  // there. moments: of every layer and kv head, as moments() gave them, or empty where none are recorded.
+  void restore(int64_t n_tokens, std::vector<eviction::QueryMoments> moments);
 
   // A layer's rows were copied from `parent` (all of them, in order): takes over what it knows of them. `tested`: with
   // the reconstruction.

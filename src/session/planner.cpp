@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "session/reading.h"
+
 namespace kedge::session {
 
 namespace {
@@ -168,7 +170,6 @@ struct Planner {
     plan.decoding = {.blocks = later_blocks, .growth = g, .most_tokens = request.prompt_tokens};
     plan.followup_chunk_tokens = chunk_for(total);
     plan.followup = {.blocks = (total - reading_blocks(plan.followup_chunk_tokens)) / layers()};
-    plan.after_followup = after_chunk(plan.followup.blocks, later_blocks, g);
     plan.between_chunks = {.blocks = prompt_blocks, .most_tokens = request.prompt_tokens};
     const bool room_is_free = prompt_blocks + heads() * row_blocks(g) <= later_blocks;
     plan.after_prompt = plan.between_chunks;
@@ -176,6 +177,8 @@ struct Planner {
       plan.after_prompt = after_chunk(prompt_blocks, later_blocks, g);
       plan.after_prompt.most_tokens = request.prompt_tokens;
     }
+    plan.after_prompt = scaled(plan.after_prompt, policy.schedule->info().prompt_keep,
+                               {.n_kv_heads = shape.n_kv_heads, .rows = fixed_rows()});
     const int64_t rows = plan.after_prompt.blocks * kBlockRows - heads() * plan.after_prompt.growth;
     plan.rows_per_head = static_cast<double>(rows) / static_cast<double>(heads());
   }
@@ -317,6 +320,16 @@ int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows) {
   return shape.n_kv_heads * (row_blocks(std::max<int64_t>(n_rows, 1)) + 1);
 }
 
+int64_t reading_blocks(const kv::StoreShape& shape, const Plan& plan, int64_t n) {
+  return working_blocks(shape, n + probe_rows(n, plan.probe_extra));
+}
+
+int64_t planned_blocks(const kv::StoreShape& shape, const Plan& plan) {
+  if (plan.own_blocks > 0)
+    return plan.own_blocks;
+  return (plan.budget_bytes - plan.tail_bytes) / kv::block_bytes_total(shape) - plan.branch_blocks;
+}
+
 // What f16 rows may take of a byte budget of quantised rows. As asked where everything fits so; else a smaller ubatch,
 // then a smaller window, until they take an eighth, or nothing is left to give.
 F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction::Policy& policy,
@@ -335,9 +348,9 @@ F16Rows f16_rows_for(kv::StoreShape shape, const Budget& budget, const eviction:
     shape.f16_window = rows.window;
     return Planner{shape, budget, policy, request, rows.ubatch_tokens}.tail_bytes() > most;
   };
-  const auto halve_ubatch = [&](int smallest) {
-    while (rows.ubatch_tokens > smallest && too_large())
-      rows.ubatch_tokens = std::max(smallest, rows.ubatch_tokens / 2);
+  const auto halve_ubatch = [&](int at_least) {
+    while (rows.ubatch_tokens > at_least && too_large())
+      rows.ubatch_tokens = std::max(at_least, rows.ubatch_tokens / 2);
   };
   halve_ubatch(64);
   while (rows.window > 0 && too_large())
@@ -356,6 +369,8 @@ Result<Plan> make_plan(const kv::StoreShape& shape, const Budget& budget, const 
   if (!plan)
     return plan;
   plan->f16_rows = f16_rows;
+  plan->tail_bytes = planner.tail_bytes();
+  plan->probe_extra = request.probe_extra;
   plan->token_bytes = static_cast<int64_t>(row_bytes(shape.head_dim, shape.type)) * shape.n_layers * shape.n_kv_heads;
   if (budget.kind != Budget::Kind::unlimited && plan->evicts && request.overflow == Overflow::error) {
     const int64_t rows_bytes = plan->budget_bytes - planner.tail_bytes();
@@ -380,7 +395,7 @@ Plan plan_branch(const kv::StoreShape& shape, const eviction::Policy& policy, co
     return out;
   planner.set_targets(out, own_blocks, share, share);
   out.followup.blocks = planner.branch_share(own_blocks - planner.reading_blocks(out.followup_chunk_tokens));
-  out.after_followup = planner.after_chunk(out.followup.blocks, share, out.decoding.growth);
+  out.own_blocks = std::max<int64_t>(1, share * shape.n_layers);
   return out;
 }
 

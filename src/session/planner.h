@@ -71,10 +71,12 @@ struct Plan {
   EvictionTarget decoding;
   int followup_chunk_tokens = 0;   // a prompt that was not announced, or a later turn: read in chunks of this size
   EvictionTarget followup;         // what layers are evicted to before and between those chunks
-  EvictionTarget after_followup;   // and after the last of them
+  int64_t probe_extra = 0;         // Request::probe_extra
   int64_t token_bytes = 0;         // of K and V rows of one token, without metadata
   double rows_per_head = 0;        // kept on average after the prompt
   int64_t branch_blocks = 0;       // of the budget, left free for what follows a mark
+  int64_t tail_bytes = 0;          // of the budget, for f16 rows of quantised ones
+  int64_t own_blocks = 0;          // > 0: of a branch (plan_branch), what its layers may own together
   int64_t least_layer_blocks = 0;  // a layer that is evicted can hold no fewer: its protected rows and one more
   std::string line;                // for people
 };
@@ -95,5 +97,9 @@ int64_t fixed_rows(const eviction::Policy& policy);
 
 // Blocks a layer needs beyond its share while it holds n more rows per head.
 int64_t working_blocks(const kv::StoreShape& shape, int64_t n_rows);
+// The same while it reads a chunk of n tokens, with the rows of its repetition where there is one.
+int64_t reading_blocks(const kv::StoreShape& shape, const Plan& plan, int64_t n);
+// Blocks of the plan's budget, beside the f16 tails of quantised rows.
+int64_t planned_blocks(const kv::StoreShape& shape, const Plan& plan);
 
 }  // namespace kedge::session

@@ -91,7 +91,7 @@ std::string Timeline::enough_budget(int64_t n_rows) const {
 
 // Every eviction that reading this prompt leads to, before the first of its rows is written.
 Status Timeline::prompt_protection_fits(int64_t n_tokens, bool planned, bool chunked) const {
-  const EvictionTarget& last = planned ? plan_.after_prompt : plan_.after_followup;
+  const EvictionTarget& last = planned ? plan_.after_prompt : plan_.decoding;
   if (Status status = protection_fits(last, n_tokens_ + n_tokens); !status || !chunked)
     return status;
   return protection_fits(planned ? plan_.between_chunks : plan_.followup, n_tokens_ + n_tokens);

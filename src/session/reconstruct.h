@@ -1,8 +1,8 @@
 // Context reconstruction (KVzip, arXiv 2505.23416): after a chunk the model is asked to repeat it, and what the
 // repetition looks at is what matters. A repetition ("probe") is the instruction and a piece of the chunk's own tokens;
 // it goes through each layer after the chunk, while the layer has all its rows, and its rows are taken away again
-// before the layer is evicted. So it costs one layer's rows more and about as much time as reading the chunk; hidden
-// rows and logits of the chunk never see it.
+// before the layer is evicted. So it costs one layer's rows more and one to two times the time of reading the chunk;
+// hidden rows and logits of the chunk never see it.
 #pragma once
 
 #include <span>

@@ -26,7 +26,7 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
   const model::HyperParams& hyper = engine_.model->hyper();
   const attention::Taps::Contents observed = taps_.contents();
   const Snapshot now = snapshot();
-  const std::vector<std::byte> history = history_to_bytes(now.history, layer_notes_);
+  const std::vector<std::byte> history = history_to_bytes(saved_history());
   return write_session_file({.header = {.model = identify(*engine_.model),
                                         .options = asked_,
                                         .policy = policy_.text,
@@ -104,11 +104,10 @@ Status Timeline::take_over(const FileView& file) {
               .tokens = file.tokens,
               .logits = file.logits,
               .taps = taps_,
-              .history = observations_->state(),
-              .layer_notes = layer_notes_,
               .last_target = {.blocks = header.last_blocks,
                               .growth = static_cast<int32_t>(header.last_growth),
                               .rows_exact = header.last_rows_exact},
+              .schedule = schedule_,
               .ledger = ledger_,
               .counters = header.stats,
               .evicted_rows = header.evicted_rows,
@@ -118,15 +117,30 @@ Status Timeline::take_over(const FileView& file) {
       at.taps.load({.q = file.observed_q, .y = file.observed_y, .positions = file.observed_positions}, header.n_tokens);
   if (!wrong.empty())
     return Error{ErrorCode::failed, "section 'observed': " + wrong};
+  SavedHistory saved = saved_history();
   const std::string history = history_from_bytes(
-      file.history,
-      {.state = at.history, .notes = at.layer_notes, .n_kv_heads = hyper.n_kv_heads, .n_tokens = header.n_tokens});
+      file.history, {.n_tokens = header.n_tokens, .n_layers = hyper.n_layers, .n_kv_heads = hyper.n_kv_heads}, saved);
   if (!history.empty())
     return Error{ErrorCode::failed, "section 'history': " + history};
+  at.history = std::move(saved.observed);
+  at.layer_notes = std::move(saved.layer_notes);
+  at.schedule.scored_at = std::move(saved.scored_at);
+  at.schedule.difficulty = std::move(saved.difficulty);
+  at.schedule.share = std::move(saved.share);
+  at.taps.running().restore(saved.anchor);
   if (Status status = check_pending(at); !status)
     return status;
   adopt(at);
   return {};
+}
+
+SavedHistory Timeline::saved_history() const {
+  return {.observed = observations_->state(),
+          .layer_notes = layer_notes_,
+          .scored_at = schedule_.scored_at,
+          .difficulty = schedule_.difficulty,
+          .share = schedule_.share,
+          .anchor = taps_.running().state()};
 }
 
 // Queries that were not added to the histories yet must be among those that were observed.

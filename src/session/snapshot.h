@@ -11,6 +11,7 @@
 #include "kedge/stats.h"
 #include "session/ledger.h"
 #include "session/planner.h"
+#include "session/schedule_state.h"
 
 namespace kedge::session {
 
@@ -34,10 +35,11 @@ struct Snapshot {
   HistoryState history;
   std::vector<LayerNote> layer_notes;  // [n_layers], empty unless layers share a total
   EvictionTarget last_target;          // of the last eviction
-  Ledger ledger{0, 0, false};          // not in a file: it begins anew there
-  Stats counters;                      // what the timeline itself counts
-  int64_t evicted_rows = 0;            // since the beginning of the sequence
-  int64_t evicted_until = 0;           // length of the sequence at its last eviction
+  ScheduleState schedule;
+  Ledger ledger{0, 0, false};  // not in a file: it begins anew there
+  Stats counters;              // what the timeline itself counts
+  int64_t evicted_rows = 0;    // since the beginning of the sequence
+  int64_t evicted_until = 0;   // length of the sequence at its last eviction
   int64_t peak_bytes = 0;
   size_t n_trace = 0;  // points of the memory trace
 };

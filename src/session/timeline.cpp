@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "session/observations.h"
+#include "session/reading.h"
 #include "session/reconstruct.h"
 #include "session/row_types.h"
 
@@ -14,13 +15,19 @@ namespace kedge::session {
 
 namespace {
 
-constexpr int64_t kLogitRows = 32;  // rows of logits computed at a time when all are wanted
+constexpr int kRecomputeAnchor = 64;  // tokens between two full-precision recomputations of the running anchor
+constexpr int64_t kLogitRows = 32;    // rows of logits computed at a time when all are wanted
 
 attention::AttentionShape attention_shape(const model::HyperParams& hyper) {
   return {.n_heads = hyper.n_heads,
           .n_kv_heads = hyper.n_kv_heads,
           .head_dim = hyper.head_dim,
           .scale = hyper.attention_scale};
+}
+
+double mean_of(const std::vector<float>& values, double empty) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return values.empty() ? empty : sum / static_cast<double>(values.size());
 }
 
 }  // namespace
@@ -95,7 +102,8 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
              .window = std::max(recorded_needs(options, policy_).window,
                                 Observations::ring_size(recorded_needs(options, policy_))),
              .n_heads = engine.model->hyper().n_heads,
-             .head_dim = engine.model->hyper().head_dim}),
+             .head_dim = engine.model->hyper().head_dim,
+             .running_every = policy_.needs().running_anchor ? kRecomputeAnchor : 0}),
       decode_attention_({.shape = attention_shape(engine.model->hyper()),
                          .kernels = engine.kernels,
                          .rows = this,
@@ -109,7 +117,9 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
            .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
            .n_threads = engine.compute->n_threads()}),
       ledger_(engine.model->hyper().n_layers, engine.model->hyper().n_kv_heads, options.explain),
-      layer_notes_(static_cast<size_t>(shares_layers() ? engine.model->hyper().n_layers : 0)) {}
+      layer_notes_(static_cast<size_t>(shares_layers() ? engine.model->hyper().n_layers : 0)) {
+  schedule_.clock = PolicyClock(options.policy_time_limit_ms, engine.model->hyper().n_layers);
+}
 
 Timeline::~Timeline() = default;
 
@@ -133,6 +143,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!shape)
     return shape.error();
   shape->f16_window = plan->f16_rows.window;
+  shape->kept_for_tails = plan->tail_bytes;
   Result<std::unique_ptr<kv::Store>> store = kv::Store::create(*shape, plan->budget_bytes);
   if (!store)
     return store.error();
@@ -227,36 +238,38 @@ Status Timeline::read_prompt(std::span<const Token> tokens, const Session::Progr
   const auto total = static_cast<int64_t>(tokens.size());
   const bool fits = has_room(total);
   const bool planned = n_tokens_ == 0 && plan_.evicts && total == options_.expected_prompt;
-  int64_t step = fits      ? (options_.histories.reconstruction ? total : options_.n_batch)
-                 : planned ? plan_.chunk_tokens
-                           : plan_.followup_chunk_tokens;
-  EvictionTarget between = planned ? plan_.between_chunks : plan_.followup;
   if (!fits && !policy_.evicts) {
     return Error{ErrorCode::context_too_long,
                  "the prompt has " + std::to_string(total) + " tokens, more than the KV budget of " +
                      format_bytes(plan_.budget_bytes) + " holds, and the policy evicts nothing"};
   }
-  if (Status status = !fits || planned ? prompt_protection_fits(total, planned, !planned || step < total) : Status();
-      !status) {
-    return status;
+  const bool in_one_chunk = options_.histories.reconstruction;  // of the prompt that forks will ask about
+  const Reading reading = make_reading(plan_, store_->shape(),
+                                       {.n_tokens = total,
+                                        .n_batch = in_one_chunk ? static_cast<int>(total) : options_.n_batch,
+                                        .fits = fits,
+                                        .planned = planned,
+                                        .burst_steps = policy_.schedule->info().burst_steps});
+  if (!fits || planned) {
+    const bool chunked = !planned || reading.steps.size() > 1;
+    if (Status status = prompt_protection_fits(total, planned, chunked); !status)
+      return status;
   }
-  if (!fits && !planned) {
-    if (Status evicted = evict_all(between); !evicted)
+  if (reading.cut_first) {
+    if (Status evicted = evict_all(reading.before); !evicted)
       return evicted;
   }
-  for (int64_t begin = 0; begin < total; begin += step) {
-    const int64_t n = std::min(step, total - begin);
-    const bool last = begin + n == total;
-    const bool evict = (!fits) || (last && planned);
-    const Chunk chunk{.tokens = tokens.subspan(begin, n),
-                      .evict = evict,
-                      .target = last ? (planned ? plan_.after_prompt : plan_.after_followup) : between};
+  int64_t begin = 0;
+  for (const ReadStep& step : reading.steps) {
+    const int64_t n = step.n_tokens;
+    const Chunk chunk{.tokens = tokens.subspan(begin, n), .evict = step.evict, .target = step.target};
     const Report report = [&](double share) {
       return !progress || progress(begin + static_cast<int64_t>(share * static_cast<double>(n)), total);
     };
     if (Status status = run_chunk(chunk, report); !status)
       return status;
     counters_.prompt_tokens += n;
+    begin += n;
   }
   return {};
 }
@@ -270,7 +283,7 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(n_tokens_));
   logits_.clear();
   tokens_.insert(tokens_.end(), chunk.tokens.begin(), chunk.tokens.end());
-  eviction_started_ms_ = counters_.policy_ms;
+  begin_round();
   add_pending_queries();
   embed(chunk.tokens, hidden_);
   start_probes(chunk);
@@ -311,6 +324,7 @@ void Timeline::abandon_chunk() {
   tokens_.resize(static_cast<size_t>(n_tokens_));
   observations_->forget(n_tokens_);
   ledger_.forget(n_tokens_);
+  forget_scores();
 }
 
 // hidden f32 [n, n_embd] := token embeddings
@@ -429,6 +443,8 @@ Status Timeline::decode(Token token) {
   const Stopwatch watch;
   if (Status status = acceptable({&token, 1}); !status)
     return status;
+  if (Status due = evict_due(); !due)
+    return due;
   if (Status room = make_room_for(1); !room)
     return room;
   if (decode_graph_ == nullptr)
@@ -450,6 +466,7 @@ Status Timeline::decode(Token token) {
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
+  schedule_.token_times.add(watch.milliseconds());
   return {};
 }
 
@@ -490,9 +507,7 @@ Status Timeline::make_room_for(int64_t n_tokens) {
     if (reserved || !policy_.evicts)
       return reserved;
   }
-  EvictionTarget target = plan_.decoding;
-  target.growth = std::max(target.growth, static_cast<int32_t>(n_tokens));
-  if (Status evicted = evict_all(target); !evicted)
+  if (Status evicted = evict_all(forced_target(n_tokens)); !evicted)
     return evicted;
   return store_->reserve(sequence_, 0, n_layers, static_cast<int>(n_tokens));
 }
@@ -503,6 +518,15 @@ Stats Timeline::stats() const {
   Stats out = counters_;
   out.decode_attention_seconds = decode_attention_.decode_time().seconds;
   out.decode_attention_row_bytes = decode_attention_.decode_time().row_bytes;
+  out.decode_p50_ms = schedule_.token_times.quantile_ms(0.5);
+  out.decode_p99_ms = schedule_.token_times.quantile_ms(0.99);
+  out.decode_max_ms = schedule_.token_times.max_ms();
+  out.budget_share = mean_of(schedule_.share, 1);
+  out.difficulty = mean_of(schedule_.difficulty, 0);
+  const attention::AnchorDrift drift = taps_.drift();
+  out.anchor_recomputations = drift.recomputations;
+  out.anchor_drift_max = drift.largest;
+  out.anchor_drift = drift.recomputations > 0 ? drift.sum / static_cast<double>(drift.recomputations) : 0;
   out.kv_live_bytes = held.live_bytes;
   out.kv_peak_bytes = std::max(held.peak_bytes, peak_before_bytes_);
   out.kv_budget_bytes = held.budget_bytes;

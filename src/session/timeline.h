@@ -21,6 +21,8 @@
 #include "session/ledger.h"
 #include "session/planner.h"
 #include "session/protection/protected_text.h"
+#include "session/reading.h"
+#include "session/schedule_state.h"
 #include "session/snapshot.h"
 #include "tensor/compute.h"
 
@@ -28,6 +30,7 @@ namespace kedge::session {
 
 struct FileView;           // session/file.h
 struct SessionFileExtras;  // session/file.h
+struct SavedHistory;       // session/history_bytes.h
 
 struct Engine {  // what sessions share
   tensor::Compute* compute = nullptr;
@@ -57,6 +60,8 @@ Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, c
 
 class Observations;
 struct Probe;
+
+int64_t rows_of(const eviction::LayerInput& in);  // over its heads
 
 class Timeline final : public attention::KvRows {
  public:
@@ -133,6 +138,7 @@ class Timeline final : public attention::KvRows {
   void set_row_notes(const RowNotes& from);
   Status take_over(const FileView& file);
   Status check_pending(const Snapshot& at) const;
+  SavedHistory saved_history() const;
   bool has_room(int64_t n_tokens);
   bool branch_has_room(int64_t n_tokens) const;
   std::vector<int> eviction_order(const EvictionTarget& mean) const;
@@ -176,6 +182,22 @@ class Timeline final : public attention::KvRows {
   std::string enough_budget(int64_t n_rows) const;
   const Pinned& pinned_now() const;
   void add_protection(Stats& stats) const;
+  // session/schedule_decode.cpp
+  int64_t layer_blocks(int layer, int64_t ahead) const;
+  EvictionTarget decoding_target() const;
+  EvictionTarget forced_target(int64_t n_tokens) const;
+  EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
+  Status evict_due();
+  LeastRows least_rows() const;
+  double whole_use(const EvictionTarget& target) const;
+  Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
+  void begin_round();
+  bool falls_back(const eviction::LayerInput& in);
+  // session/score_cache.cpp
+  using CachedScores = std::vector<std::vector<float>>;  // [kv head][row that has a score]
+  eviction::Scoring take_cached(eviction::LayerInput& in, CachedScores& cached);
+  void note_scored(const eviction::LayerInput& in, bool by_policy);
+  void forget_scores();
   void trace(double tokens);
   void build_decode_graph();
   void abandon_chunk();
@@ -208,10 +230,11 @@ class Timeline final : public attention::KvRows {
   std::vector<MemoryPoint> memory_trace_;
   Watch watch_;
   std::vector<LayerNote> layer_notes_;  // [n_layers], empty unless layers share a total
-  double eviction_started_ms_ = 0;      // policy_ms when the running eviction began: its time limit counts from there
-  int64_t evicted_until_ = 0;           // length of the sequence at its last eviction
-  int64_t evicted_before_ = 0;          // evicted rows that the store does not count; negative: that were taken back
-  int64_t peak_before_bytes_ = 0;       // of the store that held these rows before a restore
+  ScheduleState schedule_;
+  bool round_fell_back_ = false;   // in the running eviction
+  int64_t evicted_until_ = 0;      // length of the sequence at its last eviction
+  int64_t evicted_before_ = 0;     // evicted rows that the store does not count; negative: that were taken back
+  int64_t peak_before_bytes_ = 0;  // of the store that held these rows before a restore
   struct MarkedPoint {
     kv::SequenceId sequence = 0;  // shares the blocks that the timeline held
     Snapshot at;

@@ -8,22 +8,29 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "eviction/anchor.h"
+#include "eviction/exact_term.h"
 #include "eviction/options.h"
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
 namespace {
 
-enum class Anchor { full, nonprotected, window };
-
 class AndPro final : public WindowScorer {
  public:
-  AndPro(const OptionValues& options, Anchor anchor)
+  explicit AndPro(const OptionValues& options)
       : WindowScorer(static_cast<int>(options.numbers.at("window"))),
         pool_(static_cast<int>(options.numbers.at("pool"))),
         chunk_(static_cast<int>(options.numbers.at("chunk"))),
-        anchor_(anchor) {}
+        refine_(options.numbers.at("refine")),
+        anchor_(options.choices.at("anchor")),
+        caching_{.refresh = static_cast<int>(options.numbers.at("refresh")),
+                 .queries = static_cast<int>(options.numbers.at("queries")),
+                 .memory = static_cast<float>(options.numbers.at("memory"))} {}
+
+  Needs needs() const override { return WindowScorer::needs() | Needs{.running_anchor = anchor_ == "running"}; }
   int chunk() const override { return chunk_; }
+  Caching caching() const override { return caching_; }
   PartNames part_names() const override { return {.pool = pool_, .per_attention = "projection"}; }
 
   void add_queries(const HeadInput& in, int begin, int end, std::span<float> sum) const override {
@@ -33,67 +40,32 @@ class AndPro final : public WindowScorer {
     for_weight_batches(in, begin, end, [&](int t, int n, std::span<float> a) {
       const float* first = in.y + static_cast<size_t>(t) * query_floats;  // f32 [n * group][head_dim]
       std::vector<float> anchor(first, first + static_cast<size_t>(n) * query_floats);
-      if (anchor_ == Anchor::nonprotected)
+      if (anchor_ == "nonprotected")
         subtract_protected(in, a, anchor);
-      if (anchor_ == Anchor::window)
+      if (anchor_ == "window")
         anchor = window_mean(in, n);
+      if (anchor_ == "running")
+        anchor = running_mean(in, n);
       for (size_t at = 0; at < a.size(); at += n_rows)
         max_pool(a.subspan(at, n_rows), pool_);
       in.kernels->anchor_scores(in.rows, a.data(), anchor.data(), n * in.group, sum.data());
     });
   }
 
+  void refine(const HeadInput& in, int64_t k, std::span<float> score) const override {
+    if (refine_ > 0)
+      refine_margin(in, {.k = k, .chunk = chunk_, .share = refine_}, score);
+  }
+
  private:
-  // As the released code: y[m] -= sum over protected rows of a[m,i] v[i], with the weights before pooling.
-  static void subtract_protected(const HeadInput& in, std::span<const float> a, std::vector<float>& anchor) {
-    const size_t dim = static_cast<size_t>(in.rows.head_dim);
-    const size_t n_rows = static_cast<size_t>(in.rows.n_rows);
-    std::vector<float> v(kBlockRows * dim);
-    for (int32_t begin = 0; begin < in.rows.n_rows; begin += kBlockRows) {
-      const int32_t end = std::min(begin + kBlockRows, in.rows.n_rows);
-      const auto flags = in.is_protected.empty() ? in.is_protected : in.is_protected.subspan(begin, end - begin);
-      if (std::all_of(flags.begin(), flags.end(), [](uint8_t flag) { return flag == 0; }))
-        continue;
-      read_rows(in.rows, begin, end, nullptr, v.data());
-      for (size_t r = 0; r < flags.size(); ++r) {
-        if (flags[r] == 0)
-          continue;
-        for (size_t m = 0; m < anchor.size() / dim; ++m) {
-          const float weight = a[m * n_rows + static_cast<size_t>(begin) + r];
-          for (size_t j = 0; j < dim; ++j)
-            anchor[m * dim + j] -= weight * v[r * dim + j];
-        }
-      }
-    }
-  }
-
-  // The mean output of each query head over the whole window, once per query: f32 [n][group][head_dim].
-  static std::vector<float> window_mean(const HeadInput& in, int n) {
-    const size_t query_floats = static_cast<size_t>(in.group) * static_cast<size_t>(in.rows.head_dim);
-    std::vector<float> mean(query_floats, 0.0F);
-    for (size_t t = 0; t < static_cast<size_t>(in.n_window); ++t) {
-      for (size_t j = 0; j < query_floats; ++j)
-        mean[j] += in.y[t * query_floats + j];
-    }
-    for (float& value : mean)
-      value /= static_cast<float>(in.n_window);
-    std::vector<float> repeated;
-    for (int t = 0; t < n; ++t)
-      repeated.insert(repeated.end(), mean.begin(), mean.end());
-    return repeated;
-  }
-
   int pool_;
   int chunk_;
-  Anchor anchor_;
+  double refine_;
+  std::string anchor_;
+  Caching caching_;
 };
 
-std::unique_ptr<Scorer> make(const OptionValues& options) {
-  const std::string& anchor = options.choices.at("anchor");
-  return std::make_unique<AndPro>(options, anchor == "window"         ? Anchor::window
-                                           : anchor == "nonprotected" ? Anchor::nonprotected
-                                                                      : Anchor::full);
-}
+std::unique_ptr<Scorer> make(const OptionValues& options) { return std::make_unique<AndPro>(options); }
 
 }  // namespace
 
@@ -104,15 +76,24 @@ Method scorer_andpro() {
                    .options = {integer_option("window", "32", {1, 1024}, "last queries that are observed"),
                                odd_option("pool", "11", {1, 63}, "max-pool of attention along rows; 1: off; paper: 7"),
                                integer_option("chunk", "4", {1, 64}, "neighbouring rows kept or dropped together"),
-                               choice_option("anchor", {"full", "nonprotected", "window"},
-                                             "the output, without the protected rows' share, or its window mean"),
+                               choice_option("anchor", {"full", "nonprotected", "window", "running"},
+                                             "the output, without the protected rows' share, or its mean over the "
+                                             "window or over the last tokens"),
+                               integer_option("cold", "100", {0, 65536},
+                                              "tokens below which nothing is evicted while it fits"),
+                               integer_option("refresh", "64", {0, 65536},
+                                              "decoded tokens between two scorings of a row; 0: every eviction anew"),
+                               integer_option("queries", "4", {1, 1024},
+                                              "queries of the window that such a scoring looks at"),
+                               real_option("memory", "0.5", {0, 0.99}, "weight of a row's earlier score in it"),
+                               real_option("refine", "0", {0, 0.5},
+                                           "share of the rows near the threshold ranked again by their exact loss"),
                                for_allocator(real_option("floor", "0", {0, 1}, "the same as pooled:floor"))}},
           .default_allocator = "pooled",
           .default_schedule = "every:n=64",
           .default_sinks = "4",
           .default_recent = "50%",
-          .cold_start_tokens = 100,
-          .cost = "window * n * head_dim",
+          .cost = "window * n * head_dim; while decoding queries * n * head_dim",
           .example = {"pool=1", {0.5758F, 0.3686F, -0.0285F, 0.3117F, 0.6077F, -0.0604F}},
           .make_scorer = make};
 }

@@ -64,7 +64,7 @@ Method scorer_fastgen() {
                                real_option("local", "0.3", {0, 1}, "share of the newest rows")}},
           .default_allocator = "uniform",
           .default_schedule = "every:n=64",
-          .default_sinks = "0",
+          .default_sinks = "4",  // many texts have no BOS, the special token that matters most
           .default_recent = "30%",
           .aliases = {"fast_gen", "fast-gen"},
           .cost = "n log n; every query's attention is computed once more when it is read",

@@ -1,6 +1,6 @@
 // KVzip (NeurIPS 2025, arXiv 2505.23416): what the model looks at while it repeats the text.
 //   score[i] = max over the repetition's queries t and the group's heads g of  a[t,g,i]
-// The session makes the repetition (session/reconstruct.h): every chunk of a prompt that is to be evicted is read about
+// The session makes the repetition (session/reconstruct.h): every chunk of a prompt that is to be evicted is read
 // twice. Weights are softmax over the sinks, the piece of at most 2,048 rows that is repeated, and the repetition
 // itself, as in the released code. Rows that no repetition has seen (generated ones, prompts that fitted when they were
 // read) stay before those that one has, the newest first: the paper compresses a context and keeps what follows it.
@@ -38,7 +38,7 @@ Method scorer_kvzip() {
           .default_schedule = "every:n=64",
           .default_sinks = "4",
           .default_recent = "1",
-          .cost = "n; reading a prompt costs about twice as much",
+          .cost = "n; reading a prompt takes two to three times as long",
           .example = {"", {0.9F, 0.2F, 0.6F, 0.1F, 0.3F, 0.05F}},
           .make_scorer = make};
 }

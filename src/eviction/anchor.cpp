@@ -1,0 +1,56 @@
+#include "eviction/anchor.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace kedge::eviction {
+namespace {
+
+std::vector<float> repeated(std::span<const float> once, int n) {
+  std::vector<float> all;
+  for (int t = 0; t < n; ++t)
+    all.insert(all.end(), once.begin(), once.end());
+  return all;
+}
+
+}  // namespace
+
+void subtract_protected(const HeadInput& in, std::span<const float> a, std::vector<float>& anchor) {
+  const size_t dim = static_cast<size_t>(in.rows.head_dim);
+  const size_t n_rows = static_cast<size_t>(in.rows.n_rows);
+  std::vector<float> v(kBlockRows * dim);
+  for (int32_t begin = 0; begin < in.rows.n_rows; begin += kBlockRows) {
+    const int32_t end = std::min(begin + kBlockRows, in.rows.n_rows);
+    const auto flags = in.is_protected.empty() ? in.is_protected : in.is_protected.subspan(begin, end - begin);
+    if (std::all_of(flags.begin(), flags.end(), [](uint8_t flag) { return flag == 0; }))
+      continue;
+    read_rows(in.rows, begin, end, nullptr, v.data());
+    for (size_t r = 0; r < flags.size(); ++r) {
+      if (flags[r] == 0)
+        continue;
+      for (size_t m = 0; m < anchor.size() / dim; ++m) {
+        const float weight = a[m * n_rows + static_cast<size_t>(begin) + r];
+        for (size_t j = 0; j < dim; ++j)
+          anchor[m * dim + j] -= weight * v[r * dim + j];
+      }
+    }
+  }
+}
+
+std::vector<float> window_mean(const HeadInput& in, int n) {
+  const size_t query_floats = static_cast<size_t>(in.group) * static_cast<size_t>(in.rows.head_dim);
+  std::vector<float> mean(query_floats, 0.0F);
+  for (size_t t = 0; t < static_cast<size_t>(in.n_window); ++t) {
+    for (size_t j = 0; j < query_floats; ++j)
+      mean[j] += in.y[t * query_floats + j];
+  }
+  for (float& value : mean)
+    value /= static_cast<float>(in.n_window);
+  return repeated(mean, n);
+}
+
+std::vector<float> running_mean(const HeadInput& in, int n) {
+  return in.running_y.empty() ? window_mean(in, n) : repeated(in.running_y, n);
+}
+
+}  // namespace kedge::eviction
