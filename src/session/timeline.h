@@ -189,6 +189,7 @@ class Timeline final : public attention::KvRows {
   EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
   Status evict_due();
   LeastRows least_rows() const;
+  bool can_cut_to(const EvictionTarget& target) const;
   double whole_use(const EvictionTarget& target) const;
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
   void begin_round();
