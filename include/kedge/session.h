@@ -129,7 +129,6 @@ class Session {
   int64_t n_tokens() const;
   std::span<const Token> tokens() const;  // all that were read, evicted or not
   const SessionOptions& options() const;
-
   // Draws the next token from logits() (does not append it).
   void set_sampler(const SamplerOptions& options);
   SamplerOptions sampler() const;  // the seed is the one in use

@@ -169,7 +169,7 @@ class Timeline final : public attention::KvRows {
   Status divide_all(const EvictionTarget& mean);
   eviction::LayerInput score_shared(int layer, const EvictionTarget& mean, int64_t n_tokens);
   void score_as_others(int layer, eviction::ScoredLayer& scored) const;
-  Status divide_layers(eviction::LayerInput all);
+  Status divide_layers(eviction::LayerInput all, int n_layers);
   void record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
                        std::span<const std::vector<int32_t>> keep_rows);
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
