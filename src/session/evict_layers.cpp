@@ -162,9 +162,13 @@ Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tok
   eviction::LayerInput all = score_shared(layer, mean, n_tokens);
   if (layer + 1 < engine_.model->hyper().n_layers) {
     const kv::StoreShape& shape = store_->shape();
-    all.blocks_total = planned_blocks(shape, plan_) - reading_blocks(shape, plan_, n_tokens - n_tokens_);
+    const int64_t next = reading_blocks(shape, plan_, n_tokens - n_tokens_);
+    if (store_->stats().free_blocks >= next)
+      return {};
+    all.blocks_total = planned_blocks(shape, plan_) - next;
     for (int later = layer + 1; later < engine_.model->hyper().n_layers; ++later)
       all.blocks_total -= layer_blocks(later, 0);
+    all.rows_total = 0;
     all.growth = 0;
   }
   evicted_until_ = n_tokens;

@@ -53,9 +53,6 @@ Status Timeline::evict_due() {
     return {};
   const int n_layers = engine_.model->hyper().n_layers;
   const EvictionTarget target = decoding_target();
-  // Room that was left for a branch is for what comes next, with a mark or without one.
-  if (!mark_ && plan_.branch_blocks > 0 && has_room(target.growth))
-    return {};
   eviction::LayerMoment at{.n_layers = n_layers, .n_tokens = n_tokens_, .period = std::max(plan_.decoding.growth, 1)};
   int64_t held = 0;
   for (int layer = 0; layer < n_layers; ++layer)
