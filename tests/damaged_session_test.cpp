@@ -65,11 +65,13 @@ struct Parts {
   std::string pack(bool true_sizes = true) const {
     Json changed = header;
     std::string bytes(session::kPreambleBytes, '\0');
+    Json& list = changed["sections"];
     for (size_t i = 0; i < sections.size(); ++i) {
-      if (true_sizes && changed["sections"].is_array() && i < changed["sections"].size())
-        changed["sections"][i]["bytes"] = sections[i].size();
-      if (changed["sections"].is_array() && i < changed["sections"].size())
-        changed["sections"][i]["crc32"] = crc_of(sections[i]);
+      const bool is_listed = list.is_array() && i < list.size() && list[i].is_object();
+      if (is_listed && true_sizes)
+        list[i]["bytes"] = sections[i].size();
+      if (is_listed)
+        list[i]["crc32"] = crc_of(sections[i]);
       bytes += sections[i];
     }
     return finish(bytes, changed.dump());
