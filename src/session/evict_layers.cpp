@@ -128,7 +128,7 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
     keep.heads.push_back({.layer = all.heads[i].layer, .head = all.heads[i].head, .rows = keep_rows[i]});
   record_division(all, layers, keep_rows);
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
-  ++counters_.evictions;
+  counters_.evictions += static_cast<int64_t>(layers.size());
   counters_.policy_ms += watch.milliseconds();
   return status;
 }
@@ -150,9 +150,9 @@ void Timeline::record_division(const eviction::LayerInput& all, std::span<const 
   }
 }
 
-// A layer of a chunk has attended: it is scored, and shares with the layers before it what the store can hold beside the
-// rows of the next one and those that the others have of earlier chunks, which they still attend over; after the last
-// layer, the target.
+// A layer of a chunk has attended: it is scored, and shares with the layers before it what the store can hold beside
+// the rows of the next one and those that the others have of earlier chunks, which they still attend over; after the
+// last layer, the target.
 Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
   if (Status status = prepare_eviction(mean); !status)
     return status;
