@@ -138,6 +138,9 @@ Status Timeline::rewind(int64_t n_tokens) {
   observations_->forget(n_tokens);
   ledger_.forget(n_tokens);
   forget_scores();
+  const int64_t written = std::min(counters_.generated_tokens, n_tokens_ - n_tokens);  // the last ones, mostly
+  counters_.generated_tokens -= written;
+  counters_.prompt_tokens -= n_tokens_ - n_tokens - written;
   tokens_.resize(static_cast<size_t>(n_tokens));
   logits_.clear();
   return {};
