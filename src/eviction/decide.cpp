@@ -197,7 +197,8 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   for_each_item(executor, static_cast<int>(n_heads), [&](int i) {
     const size_t h = static_cast<size_t>(i);
     const int64_t k = std::max<int64_t>(rows[h], 1);
-    scorer.refine(heads[h], k, decision.score[h]);
+    if (in.scoring != Scoring::cached)
+      scorer.refine(heads[h], k, decision.score[h]);
     decision.keep[h] = select(decision.score[h], is_protected[h], k, scorer.chunk());
   });
   return decision;
