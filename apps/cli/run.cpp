@@ -67,13 +67,12 @@ Result<std::string> read_text_of(const Settings& settings) {
   return read_prompt(settings);
 }
 
-Result<std::vector<Token>> tokens_of(const Model& model, const Settings& settings) {
-  Result<std::string> text = read_text_of(settings);
-  if (!text)
-    return text.error();
+Result<std::vector<Token>> tokens_of(const Model& model, const Settings& settings, const std::string& text) {
   const Result<bool> exists = session_exists(settings);
+  if (!exists)
+    return exists.error();
   Result<std::vector<Token>> tokens =
-      *exists ? session_prompt(model, settings, *text) : prompt_tokens(model, settings, *text);
+      *exists ? session_prompt(model, settings, text) : prompt_tokens(model, settings, text);
   if (!tokens)
     return tokens;
   if (Status status = check_context(settings, static_cast<int64_t>(tokens->size())); !status)
@@ -81,8 +80,9 @@ Result<std::vector<Token>> tokens_of(const Model& model, const Settings& setting
   return tokens;
 }
 
-Result<int> complete_text(const Settings& settings, const Model& model, SessionOptions options) {
-  const Result<std::vector<Token>> tokens = tokens_of(model, settings);
+Result<int> complete_text(const Settings& settings, const Model& model, const std::string& text,
+                          SessionOptions options) {
+  const Result<std::vector<Token>> tokens = tokens_of(model, settings, text);
   if (!tokens)
     return tokens.error();
   uint32_t seed = resolve_seed(settings);
@@ -138,12 +138,15 @@ Result<int> run(const Settings& settings) {
     return chat(settings, *options);
   if (asks_questions(settings))
     return ask_questions(settings, *options);
+  const Result<std::string> text = read_text_of(settings);
+  if (!text)
+    return text.error();
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
   if (Status status = check_explain_at(settings, (*model)->info()); !status)
     return status.error();
-  return complete_text(settings, **model, *options);
+  return complete_text(settings, **model, *text, *options);
 }
 
 }  // namespace
