@@ -140,7 +140,7 @@ const Reference& PolicyMatrix::reference(const KvTypes& types) {
 void PolicyMatrix::untouched(const std::string& policy, const KvTypes& types) {
   const Reference& expected = reference(types);
   const auto session =
-      open_session(*one_, options_of(policy, types, policy.ends_with("/pressure") ? "400tok" : "100%"));
+      open_session(*one_, options_of(policy, types, policy.ends_with("/pressure") ? "4MiB" : "100%"));
   must(session->prefill(prompt_));
   EXPECT_TRUE(same_bits(session->logits(), expected[0])) << "nothing evicted, after the prompt";
   for (int i = 0; i < kUntouched; ++i) {
@@ -252,7 +252,11 @@ void PolicyMatrix::decoding(const std::string& policy, const KvTypes& types) {
     expect_sound(*session, types);
     ASSERT_FALSE(HasFailure()) << "after " << session->n_tokens() << " tokens";
   }
-  EXPECT_GT(session->stats().evicted_rows, after_prompt) << "decoding evicts";
+  // These wait until the budget is full, which the room for a repetition of the text may put off.
+  const bool waits =
+      policy.ends_with("/after-prompt") || policy.ends_with("/between-chunks") || policy.ends_with("/pressure");
+  if (!waits)
+    EXPECT_GT(session->stats().evicted_rows, after_prompt) << "decoding evicts";
 }
 
 TEST_P(PolicyMatrix, EveryCombination) {

@@ -80,8 +80,8 @@ Result<std::vector<Token>> tokens_of(const Model& model, const Settings& setting
   return tokens;
 }
 
-Result<int> complete_text(const Settings& settings, const Model& model, const std::string& text,
-                          SessionOptions options) {
+Result<int> complete_text(const Settings& settings, const Model& model, SessionOptions options,
+                          const std::string& text) {
   const Result<std::vector<Token>> tokens = tokens_of(model, settings, text);
   if (!tokens)
     return tokens.error();
@@ -146,7 +146,7 @@ Result<int> run(const Settings& settings) {
     return model.error();
   if (Status status = check_explain_at(settings, (*model)->info()); !status)
     return status.error();
-  return complete_text(settings, **model, *text, *options);
+  return complete_text(settings, **model, *options, *text);
 }
 
 }  // namespace

@@ -49,30 +49,26 @@ struct PolicyMethod {
   std::vector<std::string> aliases;
   std::string cost;  // work of one eviction of a kv head with n rows
   PolicyNeeds needs;
-  PolicyExample example;      // scorers
-  std::string layers;         // allocators: how layers share a budget: equal | weighted | shared
+  PolicyExample example;  // scorers
+  std::string layers;     // allocators: how layers share a budget: equal | weighted | shared
   // schedules: {"after the prompt", "yes"}, {"between its chunks", "yes"}, {"while decoding", "every 64 tokens"}
   std::vector<std::pair<std::string, std::string>> properties;
 };
 
 std::vector<PolicyMethod> list_policies();
 
-// Checks a policy text without a model; returns the resolved text with every option spelled out. Error usage, with the
-// nearest name.
+// The text with every option spelled out. Error usage, with the nearest name.
 Result<std::string> resolve_policy(std::string_view text);
 
-// Newest query rows that the policy's scorer looks at. Error usage.
-Result<int> observed_rows(std::string_view policy);
+Result<int> observed_rows(std::string_view policy);  // newest query rows that it looks at; error usage
 
-// What a policy reads that is recorded from the first token on, and not only at an eviction. Each costs work on every
-// token and memory (docs/policies.md): a session records what its own policy reads, and what SessionOptions::histories
-// names for its forks.
+// What a policy reads that is recorded from the first token on, at a cost for every token (docs/policies.md): a session
+// records what its own policy reads, and what SessionOptions::histories names for its forks.
 struct Histories {
   bool attention_sum = false;   // the attention that each row has had: a column in the store
   bool query_moments = false;   // mean and covariance of the queries
   bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
 };
-// Error usage.
-Result<Histories> observed_histories(std::string_view policy);
+Result<Histories> observed_histories(std::string_view policy);  // error usage
 
 }  // namespace kedge

@@ -13,8 +13,8 @@
 #include "kedge/error.h"
 #include "kedge/explain.h"
 #include "kedge/model.h"
-#include "kedge/protection.h"
 #include "kedge/policy.h"
+#include "kedge/protection.h"
 #include "kedge/stats.h"
 
 namespace kedge {
@@ -43,8 +43,7 @@ struct SessionOptions {
   std::string cache_type_v = "f16";
   int f16_window = 32;
   uint64_t seed = 0;  // of the `random` policy
-  // 0: none. Of an eviction of all layers; a layer that would need more than its part of it, by the time that the
-  // policy has taken so far, gets sinks + recent rows, and is counted. Results then depend on the machine's speed.
+  // Of an eviction of all layers, 0: none. A layer that would exceed its part gets sinks + recent rows, and is counted.
   double policy_time_limit_ms = 0;
   // The request, which a share budget and the planner need: tokens of the prompt and tokens that may follow.
   int64_t expected_prompt = 0;
@@ -52,19 +51,16 @@ struct SessionOptions {
   // Tokens that may follow a mark() and be taken back: the budget leaves room for them beside the marked rows. -1: as
   // much as for the marked rows (half of a budget in bytes; beside it where the budget is in rows). 0: none planned.
   int64_t branch_tokens = 0;
-  // Query rows kept for forks whose policies observe more of them than this session's own (kedge/policy.h says how
-  // many).
+  // Kept for forks whose policies ask for more than this session's own (kedge/policy.h): newest query rows, histories.
   int n_observed = 0;
-  Histories histories;  // kept for forks whose policies read them (kedge/policy.h); `reconstruction` needs all rows
-                        // held
+  Histories histories;        // `reconstruction` needs all rows held
   bool trace_memory = false;  // record memory_trace()
   bool explain = false;  // record what explain() tells: beside the budget, some 16 bytes for each token of each kv head
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.
   bool hold_continuation = false;
 };
 
-// The types of rows that a session takes, by name.
-std::vector<std::string> cache_types();
+std::vector<std::string> cache_types();  // the types of rows that a session takes
 
 struct SamplerOptions {
   float temperature = 0.8F;  // <= 0: greedy
@@ -87,17 +83,14 @@ class Session {
   ~Session();
 
   // Reads tokens; logits of the last one are then in logits(). `progress(done, total)` is called between graphs;
-  // returning false stops (error cancelled; the session is then as before the call or ended cleanly, never half
-  // written).
+  // returning false stops (error cancelled; the session is then as before the call or ended cleanly).
   using Progress = std::function<bool(int64_t done, int64_t total)>;
   Status prefill(std::span<const Token> tokens, const Progress& progress = {});
 
-  // A session over the same tokens under other options, without reading them again. Its budget, peak, evictions, kept
-  // rows and logits are those of a session that had read the tokens in layer-major order itself: rows are copied layer
-  // by layer into a store of its own, and each layer is evicted before the next. Every row must still be held here.
+  // A session over the same tokens under other options, without reading them again: in all it holds and says like one
+  // that had read them in layer-major order itself, in a store of its own. Every row must still be held here.
   // Errors: those of create(); usage: other cache types, rows evicted here, options under which a prompt of this
-  // length is read in chunks (BudgetMeaning::one_chunk tells), a policy that observes more than n_observed rows or a
-  // history that was not recorded.
+  // length is read in chunks (BudgetMeaning::one_chunk), a policy that needs more than n_observed and histories say.
   Result<std::unique_ptr<Session>> fork(const SessionOptions& options) const;
 
   // A session that goes on as this one would, bit for bit, whatever was evicted: copies of the rows in a store of its
@@ -116,13 +109,11 @@ class Session {
   // observed is still there. logits() are empty until more is read. Error usage: why not; nothing has changed then.
   Status rewind(int64_t n_tokens);
 
-  // One file of everything that what follows depends on: rows as they are, positions, tokens, logits, observations,
-  // counters, sampler, options; a checksum of each part, and what model it belongs to. `app_data`: any bytes of the
-  // caller's. Written beside `path`, then renamed. A mark is not saved. Error failed.
+  // One file of everything that what follows depends on, each part with a checksum (docs/sessions.md). `app_data`: any
+  // bytes of the caller's. Written beside `path`, then renamed. A mark is not saved. Error failed.
   Status save(const std::string& path, std::string_view app_data = {}) const;
-  // The saved session under its own options. Everything is checked before the result exists; any bytes are safe.
-  // Errors name the file, the part, what was found and what is allowed: failed (unreadable, damaged), usage (saved with
-  // another model), those of create().
+  // The saved session under its own options; any bytes are safe. Errors name the file, the part, what was found and
+  // what is allowed: failed (unreadable, damaged), usage (saved with another model), those of create().
   static Result<std::unique_ptr<Session>> restore(const Model& model, const std::string& path);
   const std::string& app_data() const;  // of the file it was restored from; empty otherwise
 
@@ -138,7 +129,6 @@ class Session {
   int64_t n_tokens() const;
   std::span<const Token> tokens() const;  // all that were read, evicted or not
   const SessionOptions& options() const;
-
   // Draws the next token from logits() (does not append it).
   void set_sampler(const SamplerOptions& options);
   SamplerOptions sampler() const;  // the seed is the one in use
@@ -162,8 +152,7 @@ class Session {
 struct BudgetMeaning {
   int64_t budget_bytes = 0;
   int64_t full_bytes = 0;    // full cache of the request in f16
-  int64_t token_bytes = 0;   // K and V rows of one token over all layers and kv heads in the options' types, without
-                             // metadata
+  int64_t token_bytes = 0;   // K and V rows of one token in the options' types, without metadata
   double rows_per_head = 0;  // kept on average after an eviction
   bool one_chunk = true;     // the prompt is read layer by layer, or nothing is evicted: fork() can do it
   std::string plan;          // prefill order, chunk, eviction targets
@@ -189,8 +178,7 @@ struct SessionFileInfo {
   };
   std::vector<Section> sections;
 };
-// Checks the file as restore() does, as far as that needs no model. Error failed.
-Result<SessionFileInfo> inspect_session_file(const std::string& path);
+Result<SessionFileInfo> inspect_session_file(const std::string& path);  // checked as by restore(); error failed
 bool is_session_file(const std::string& path);  // by its first bytes; false where there is no such file
 
 }  // namespace kedge

@@ -43,8 +43,8 @@ struct Stats {
   int64_t protected_special = 0;
   int64_t protected_domain = 0;
   int64_t protected_dropped = 0;  // of spans and phrases, unprotected because they exceed the budget (`oldest`)
-  std::string policy;  // resolved
-  std::string plan;    // the planner's choice in one line
+  std::string policy;             // resolved
+  std::string plan;               // the planner's choice in one line
 };
 
 // What the store held at one moment, while a prompt is read (after each layer) and after each decoded token.

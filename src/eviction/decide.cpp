@@ -255,7 +255,8 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
     HeadInput head = last_queries(in.heads[h], policy.scorer->needs().window);
     head.is_protected = layer.is_protected[h];
     head.n_keep = keep_share(in);
-    policy.scorer->refine(head, k, layer.score[h]);
+    if (in.scoring != Scoring::cached)
+      policy.scorer->refine(head, k, layer.score[h]);
     decision.keep[h] = select(layer.score[h], layer.is_protected[h], k, layer.chunk);
     if (in.explain)
       decision.parts[h] = policy.scorer->explain(head, layer.score[h]);

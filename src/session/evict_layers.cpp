@@ -103,14 +103,12 @@ void Timeline::score_as_others(int layer, eviction::ScoredLayer& scored) const {
   scored.measured.assign(scored.score.size(), n > 0 ? measured / n : 0);
 }
 
-// Divides totals over the layers that have rows, from the scores that these have, and lets the others go.
-Status Timeline::divide_layers(eviction::LayerInput all) {
+// Divides totals over the first n_layers layers, from the scores that their rows have, and lets the others go.
+Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
   const Stopwatch watch;
   const model::HyperParams& hyper = engine_.model->hyper();
   std::vector<eviction::SharedLayer> layers;
-  for (int layer = 0; layer < hyper.n_layers; ++layer) {
-    if (store_->n_rows(sequence_, layer, 0) == 0)
-      continue;  // still to be read
+  for (int layer = 0; layer < n_layers; ++layer) {
     const LayerNote& note = layer_notes_[static_cast<size_t>(layer)];
     eviction::SharedLayer& own = layers.emplace_back();
     own.layer = layer;
@@ -130,7 +128,7 @@ Status Timeline::divide_layers(eviction::LayerInput all) {
     keep.heads.push_back({.layer = all.heads[i].layer, .head = all.heads[i].head, .rows = keep_rows[i]});
   record_division(all, layers, keep_rows);
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
-  ++counters_.evictions;
+  counters_.evictions += static_cast<int64_t>(layers.size());
   counters_.policy_ms += watch.milliseconds();
   return status;
 }
@@ -152,8 +150,9 @@ void Timeline::record_division(const eviction::LayerInput& all, std::span<const 
   }
 }
 
-// A layer of a chunk has attended: it is scored, and shares with the layers that have rows what the store can hold
-// beside the rows of the next one; after the last layer, the target.
+// A layer of a chunk has attended: it is scored, and shares with the layers before it what the store can hold beside
+// the rows of the next one and those that the others have of earlier chunks, which they still attend over; after the
+// last layer, the target.
 Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
   if (Status status = prepare_eviction(mean); !status)
     return status;
@@ -163,11 +162,17 @@ Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tok
   eviction::LayerInput all = score_shared(layer, mean, n_tokens);
   if (layer + 1 < engine_.model->hyper().n_layers) {
     const kv::StoreShape& shape = store_->shape();
-    all.blocks_total = planned_blocks(shape, plan_) - reading_blocks(shape, plan_, n_tokens - n_tokens_);
+    const int64_t next = reading_blocks(shape, plan_, n_tokens - n_tokens_);
+    if (store_->stats().free_blocks >= next)
+      return {};
+    all.blocks_total = planned_blocks(shape, plan_) - next;
+    for (int later = layer + 1; later < engine_.model->hyper().n_layers; ++later)
+      all.blocks_total -= layer_blocks(later, 0);
+    all.rows_total = 0;
     all.growth = 0;
   }
   evicted_until_ = n_tokens;
-  return divide_layers(std::move(all));
+  return divide_layers(std::move(all), layer + 1);
 }
 
 // All layers at once: scored first, then divided.
@@ -190,7 +195,7 @@ Status Timeline::divide_all(const EvictionTarget& mean) {
   evicted_until_ = n_tokens_;
   for (int layer = 0; layer < n_layers; ++layer)
     all = score_shared(layer, mean, n_tokens_);
-  return divide_layers(std::move(all));
+  return divide_layers(std::move(all), n_layers);
 }
 
 }  // namespace kedge::session

@@ -131,6 +131,9 @@ Status Timeline::rewind(int64_t n_tokens) {
   }
   if (mark_ && n_tokens < mark_->at.n_tokens)
     drop_mark();
+  const int64_t written = std::min(counters_.generated_tokens, n_tokens_ - n_tokens);  // the last ones, mostly
+  counters_.generated_tokens -= written;
+  counters_.prompt_tokens -= n_tokens_ - n_tokens - written;
   n_tokens_ = n_tokens;
   store_->truncate(sequence_, static_cast<int32_t>(n_tokens));
   taps_.truncate(static_cast<int32_t>(n_tokens));

@@ -72,12 +72,20 @@ Status Timeline::evict_due() {
     if (!cut.is_due)
       continue;
     const EvictionTarget cut_to = scaled(target, cut.keep, least_rows());
-    if (!protection_fits(layer_target(cut_to, at.layer), n_tokens_))
-      continue;  // what is protected stays; the budget's own limit will say so where it must
+    if (!can_cut_to(layer_target(cut_to, at.layer)))
+      continue;
     if (Status status = evict_layer(at.layer, cut_to, n_tokens_); !status)
       return status;
   }
   return {};
+}
+
+// Whether a layer can be cut to this. A schedule's wish yields to what is protected and to a firm mark; the budget's
+// own limit will say so where it must.
+bool Timeline::can_cut_to(const EvictionTarget& target) const {
+  if (mark_ && mark_->kind == Mark::firm && target.blocks < plan_.least_layer_blocks)
+    return false;
+  return protection_fits(target, n_tokens_).ok();
 }
 
 // Blocks of all layers when every head has grown, in blocks of all shares.
@@ -97,7 +105,7 @@ Status Timeline::divide_due(const EvictionTarget& target, eviction::LayerMoment 
   if (!cut.is_due)
     return {};
   const EvictionTarget cut_to = scaled(target, cut.keep, least_rows());
-  if (!protection_fits(cut_to, n_tokens_))
+  if (!can_cut_to(cut_to))
     return {};
   store_->release_reserved(sequence_);
   return divide_all(cut_to);

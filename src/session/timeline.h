@@ -169,7 +169,7 @@ class Timeline final : public attention::KvRows {
   Status divide_all(const EvictionTarget& mean);
   eviction::LayerInput score_shared(int layer, const EvictionTarget& mean, int64_t n_tokens);
   void score_as_others(int layer, eviction::ScoredLayer& scored) const;
-  Status divide_layers(eviction::LayerInput all);
+  Status divide_layers(eviction::LayerInput all, int n_layers);
   void record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
                        std::span<const std::vector<int32_t>> keep_rows);
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
@@ -189,6 +189,7 @@ class Timeline final : public attention::KvRows {
   EvictionTarget measured_target(const EvictionTarget& target, const eviction::LayerInput& in);
   Status evict_due();
   LeastRows least_rows() const;
+  bool can_cut_to(const EvictionTarget& target) const;
   double whole_use(const EvictionTarget& target) const;
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
   void begin_round();

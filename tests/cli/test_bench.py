@@ -91,7 +91,7 @@ class Bench(KedgeTest):
             (["--kv-budget", "none,12"], 2, ["12"]),
             (["--kv-policy", "andpro,snapvk"], 2, ["snapvk", "snapkv"]),
             (["--kv-policy", "window=3"], 2, ["window=3"]),
-            (["-ctk", "q8_0"], 2, ["q8_0", "bf16"]),
+            (["-ctk", "q5_0"], 2, ["q5_0", "q4_0"]),
             (["-r", "none"], 2, ["--repetitions", "none"]),
             (["-o", "sql"], 2, ["sql"]),
             (["--vs", "vllm"], 2, ["vllm", "llama.cpp"]),
