@@ -136,7 +136,7 @@ TEST_F(TinyFork, RefusesWhatItCannotDoExactly) {
   EXPECT_NE(why(*parent, chunked).find("in chunks"), std::string::npos);
   SessionOptions other_type = options;
   other_type.cache_type_v = "bf16";
-  EXPECT_NE(why(*parent, other_type).find("cache type bf16, here f16"), std::string::npos);
+  EXPECT_NE(why(*parent, other_type).find("cache types f16 and bf16, here f16 and f16"), std::string::npos);
   SessionOptions short_context = options;
   short_context.n_ctx = 100;
   EXPECT_NE(why(*parent, short_context).find("shorter"), std::string::npos);
