@@ -1,5 +1,7 @@
 #include "kernels/quant.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,7 +36,46 @@ constexpr NearestLevel kNearest;
 // What the largest channel is scaled to. Values beyond the outermost level are cut to it.
 constexpr float kQ4Reach[] = {112, 127, 142};
 
-size_t nearest_index(float x) { return static_cast<size_t>(std::lrint(std::clamp(x, -128.0F, 127.0F)) + 128); }
+// Four channels times `inverse`, cut to [low, high] and rounded: SSE2, which every x86-64 has. (std::lrint is a call.)
+__m128i round_four(const float* x, __m128 inverse, float low, float high) {
+  const __m128 scaled = _mm_mul_ps(_mm_loadu_ps(x), inverse);
+  return _mm_cvtps_epi32(_mm_min_ps(_mm_max_ps(scaled, _mm_set1_ps(low)), _mm_set1_ps(high)));
+}
+
+// Indices into kNearest of four channels.
+struct FourIndices {
+  alignas(16) int32_t at[4];
+  FourIndices(const float* x, __m128 inverse) {
+    const __m128i rounded = round_four(x, inverse, -128, 127);
+    _mm_store_si128(reinterpret_cast<__m128i*>(at), _mm_add_epi32(rounded, _mm_set1_epi32(128)));
+  }
+};
+
+float add_four(__m128 x) {
+  alignas(16) float lane[4];
+  _mm_store_ps(lane, x);
+  return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+// How well the levels nearest to x * inverse fit x.
+struct Fit {
+  float xy = 0;  // sum of x times its level
+  float yy = 0;  // sum of squared levels
+};
+Fit fit_levels(std::span<const float> x, float inverse) {
+  __m128 xy = _mm_setzero_ps();
+  __m128 yy = _mm_setzero_ps();
+  const __m128 factor = _mm_set1_ps(inverse);
+  for (size_t i = 0; i < x.size(); i += 4) {
+    const FourIndices index(&x[i], factor);
+    const __m128 y =
+        _mm_setr_ps(kNearest.level[static_cast<size_t>(index.at[0])], kNearest.level[static_cast<size_t>(index.at[1])],
+                    kNearest.level[static_cast<size_t>(index.at[2])], kNearest.level[static_cast<size_t>(index.at[3])]);
+    xy = _mm_add_ps(xy, _mm_mul_ps(_mm_loadu_ps(&x[i]), y));
+    yy = _mm_add_ps(yy, _mm_mul_ps(y, y));
+  }
+  return {.xy = add_four(xy), .yy = add_four(yy)};
+}
 
 float largest_of(std::span<const float> x) {
   float largest = 0;
@@ -136,8 +177,12 @@ void encode_q8(std::span<const float> x, int8_t* codes, uint16_t* scale) {
     return;
   }
   const float inverse = 1 / stored;
-  for (size_t i = 0; i < x.size(); ++i)
-    codes[i] = static_cast<int8_t>(std::lrint(std::clamp(x[i] * inverse, -127.0F, 127.0F)));
+  for (size_t i = 0; i < x.size(); i += 4) {
+    alignas(16) int32_t four[4];
+    _mm_store_si128(reinterpret_cast<__m128i*>(four), round_four(&x[i], _mm_set1_ps(inverse), -127, 127));
+    for (size_t j = 0; j < 4; ++j)
+      codes[i + j] = static_cast<int8_t>(four[j]);
+  }
 }
 
 // Six trials (three reaches, both signs); of each, the scale that fits the chosen levels best by least squares. The
@@ -152,27 +197,20 @@ void encode_q4(std::span<const float> x, uint8_t* codes, uint16_t* scale) {
       if (!(largest > 0))
         break;
       const float inverse = sign * reach / largest;
-      float xy[4] = {};
-      float yy[4] = {};
-      for (size_t i = 0; i < x.size(); i += 4) {
-        for (size_t j = 0; j < 4; ++j) {
-          const float y = kNearest.level[nearest_index(x[i + j] * inverse)];
-          xy[j] += x[i + j] * y;
-          yy[j] += y * y;
-        }
-      }
-      const float dot = (xy[0] + xy[1]) + (xy[2] + xy[3]);
-      const float size = (yy[0] + yy[1]) + (yy[2] + yy[3]);
-      if (dot * dot / size <= best)
+      const Fit fit = fit_levels(x, inverse);
+      if (fit.xy * fit.xy / fit.yy <= best)
         continue;
-      best = dot * dot / size;
+      best = fit.xy * fit.xy / fit.yy;
       best_inverse = inverse;
-      best_scale = dot / size;
+      best_scale = fit.xy / fit.yy;
     }
   }
   *scale = f32_to_f16(best_scale);
-  for (size_t i = 0; i < x.size(); ++i)
-    codes[i] = best < 0 ? uint8_t{8} : kNearest.code[nearest_index(x[i] * best_inverse)];
+  for (size_t i = 0; i < x.size(); i += 4) {
+    const FourIndices index(&x[i], _mm_set1_ps(best_inverse));  // no trial: 0, whose level is 0
+    for (size_t j = 0; j < 4; ++j)
+      codes[i + j] = kNearest.code[static_cast<size_t>(index.at[j])];
+  }
 }
 
 void write_k_codes(std::byte* block, int slot, int head_dim, RowTypes type, const float* x) {
