@@ -80,7 +80,7 @@ TEST(ExplainText, ShowsWhoHoldsATokenByLayer) {
   EXPECT_NE(text.find("     1,034  ' Paris'                0.750        2.5       0.125       3/6  2.1\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("         8  '\\n'                   0.000         -1           -       0/6  ...\n"),
+  EXPECT_NE(text.find("         8  '\\n'                    0.000         -1           -       0/6  ...\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("      0          8         6          2"), std::string::npos) << text;
