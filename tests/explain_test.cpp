@@ -72,12 +72,11 @@ TEST_F(Explained, ExplainingChangesNothing) {
 }
 
 TEST_F(Explained, TokensAreThoseReadAndHoldersThoseOfTheMap) {
-  // Right after one eviction: later ones rank the rows that are left among themselves.
   // Chunks would keep a bad row for its neighbours' sake.
-  const auto session = read("andpro:chunk=1", "25%", true, false);
+  const auto session = read("andpro:chunk=1", "25%");
   const Result<Explanation> all = session->explain({.n = 25});
   ASSERT_TRUE(all.ok()) << all.error().message;
-  EXPECT_EQ(all->n_tokens, 300);
+  EXPECT_EQ(all->n_tokens, 320);
   EXPECT_EQ(all->n_heads, 6);
   EXPECT_EQ(all->part_names, (std::vector<std::string>{"attention", "projection"}));
   ASSERT_EQ(all->best.size(), 25U);

@@ -26,7 +26,7 @@ constexpr int kBlockRows = 16;
 // Two threads on a machine that others keep busy wait a time slice at every node of a graph: half a second for one
 // comparison at a load of 16, two milliseconds alone. Every so many of a scorer's combinations are compared; a number
 // that shares no factor with those of allocators, schedules and types meets all of them. KEDGE_MATRIX_THREADS=1: all.
-constexpr int kThreadsEvery = 5;
+constexpr int kThreadsEvery = 11;
 constexpr int64_t kHeads = 2 * 2;  // layers x kv heads
 constexpr int kKeepPercent = 30;
 constexpr const char* kDecodeBudget = "30tok";

@@ -47,7 +47,7 @@ struct Explanation {
   int n_layers = 0;
   int n_heads = 0;  // (layer, kv head) pairs asked for
   std::vector<std::string> part_names;
-  // By rank, ties by position; by score where one head is asked for. No token is in both.
+  // By rank, ties by position. No token is in both.
   std::vector<ExplainedToken> best;   // the best first
   std::vector<ExplainedToken> worst;  // the worst first
 };

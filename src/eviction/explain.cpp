@@ -23,7 +23,7 @@ std::vector<int32_t> keep_order(std::span<const float> score, int chunk) {
   return order;
 }
 
-std::vector<float> score_ranks(std::span<const float> score, std::span<const uint8_t> is_protected) {
+std::vector<float> score_ranks(std::span<const float> score, std::span<const uint8_t> is_protected, int64_t n_dropped) {
   std::vector<size_t> rivals;
   for (size_t i = 0; i < score.size(); ++i) {
     if (is_protected.empty() || is_protected[i] == 0)
@@ -35,9 +35,9 @@ std::vector<float> score_ranks(std::span<const float> score, std::span<const uin
     return score[a] > score[b];
   });
   std::vector<float> rank(score.size(), -1.0F);
-  const auto below = static_cast<float>(rivals.size() - 1);
+  const int64_t below_best = std::max<int64_t>(static_cast<int64_t>(rivals.size()) + n_dropped - 1, 1);
   for (size_t place = 0; place < rivals.size(); ++place)
-    rank[rivals[place]] = rivals.size() == 1 ? 1.0F : 1.0F - static_cast<float>(place) / below;
+    rank[rivals[place]] = 1.0F - static_cast<float>(place) / static_cast<float>(below_best);
   return rank;
 }
 

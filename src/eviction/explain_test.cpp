@@ -25,6 +25,7 @@ TEST(Explain, RanksLeaveOutProtectedRows) {
             (std::vector<float>{-1, 1 - 2.0F / 3, 1, 1 - 1.0F / 3, 0}));
   EXPECT_EQ(score_ranks(std::vector<float>{2, 2}, {}), (std::vector<float>{1, 0})) << "ties: the earlier row";
   EXPECT_EQ(score_ranks(std::vector<float>{2, 7}, std::vector<uint8_t>{0, 1}), (std::vector<float>{1, -1}));
+  EXPECT_EQ(score_ranks(std::vector<float>{2, 7}, {}, 2), (std::vector<float>{1 - 1.0F / 3, 1})) << "above two gone";
   EXPECT_TRUE(score_ranks({}, {}).empty());
 }
 

@@ -54,7 +54,13 @@ void Ledger::count(Head& head, const eviction::LayerDecision& decision, size_t h
 }
 
 void Ledger::judge(Head& head, const eviction::HeadInput& in, const eviction::LayerDecision& decision, size_t h) {
-  const std::vector<float> rank = eviction::score_ranks(decision.score[h], decision.is_protected[h]);
+  // Those of an earlier eviction that are no longer there stand below whoever survived it.
+  int64_t n_dropped = std::ranges::count_if(head.rank, [](float rank) { return rank >= 0; });
+  for (int32_t row = 0; row < in.rows.n_rows; ++row) {
+    const auto position = static_cast<size_t>(in.rows.position(row));
+    n_dropped -= position < head.rank.size() && head.rank[position] >= 0 ? 1 : 0;
+  }
+  const std::vector<float> rank = eviction::score_ranks(decision.score[h], decision.is_protected[h], n_dropped);
   const std::vector<eviction::ScorePart>& parts = decision.parts[h];
   if (part_names_.empty()) {
     for (const eviction::ScorePart& part : parts)
@@ -166,11 +172,7 @@ Explanation Ledger::explain(const ExplainOptions& options, const KvMap& held, st
                   .part_names = part_names_,
                   .best = {},
                   .worst = {}};
-  const auto key = [&](const ExplainedToken& row) {
-    const double value = heads.size() == 1 ? row.score : row.rank;
-    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
-  };
-  std::ranges::stable_sort(all, [&](const auto& a, const auto& b) { return key(a) > key(b); });
+  std::ranges::stable_sort(all, [](const auto& a, const auto& b) { return a.rank > b.rank; });
   const size_t n_best = std::min(all.size(), static_cast<size_t>(options.n));
   const size_t n_worst = std::min(all.size() - n_best, static_cast<size_t>(options.n));
   out.best.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n_best));

@@ -80,7 +80,7 @@ TEST(Ledger, AveragesRanksOverTheHeadsThatJudged) {
   EXPECT_EQ(all.worst[1].held_by, (std::vector<std::pair<int, int>>{{0, 1}}));
 }
 
-TEST(Ledger, OneHeadIsOrderedByScore) {
+TEST(Ledger, OneHeadAlone) {
   Ledger ledger(1, 2, true);
   const FakeLayer layer({{0, 1, 2, 3}, {0, 1, 2, 3}});
   ledger.record(0, layer.in, first_decision());
@@ -105,6 +105,9 @@ TEST(Ledger, TheLastJudgementCountsAndForgottenPositionsGo) {
   EXPECT_EQ(all.n_judged, 4);
   EXPECT_EQ(all.best[0].position, 4);
   EXPECT_EQ(all.best[1].score, 7);
+  EXPECT_EQ(all.best[2].position, 0) << "the worst of those that were left";
+  EXPECT_NEAR(all.best[2].rank, 1.0 / 3, 1e-6) << "is above the one that went before";
+  EXPECT_EQ(all.best[3].position, 2);
   ledger.forget(2);
   all = ledger.explain({.n = 4}, {.n_tokens = 2, .layers = {{{1}}}}, std::span(kTokens).first(2));
   EXPECT_EQ(all.n_judged, 2);
