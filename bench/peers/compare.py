@@ -11,7 +11,7 @@ from pathlib import Path
 import run_folder
 
 PAIRS = {  # ours -> theirs, with the same options
-    "snapkv": "kvpress:snapkv",
+    "snapkv": "kvpress:snapkv-32",
     "streaming": "kvpress:streaming",
     "random": "kvpress:random",
 }
