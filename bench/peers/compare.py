@@ -11,15 +11,17 @@ from pathlib import Path
 import run_folder
 
 PAIRS = {  # ours -> theirs, with the same options
-    "snapkv": "kvpress:snapkv",
+    "snapkv": "kvpress:snapkv-32",
     "streaming": "kvpress:streaming",
     "random": "kvpress:random",
     "tova": "kvpress:tova",
     "knorm": "kvpress:knorm",
     "keydiff": "kvpress:keydiff",
-    "lagkv": "kvpress:lagkv",
-    "criticalkv": "kvpress:critical",
-    "chunkkv": "kvpress:chunkkv",  # theirs keeps whole chunks: up to one fewer
+    "lagkv": "kvpress:lagkv-128",
+    "criticalkv": "kvpress:critical-32",
+    "chunkkv": "kvpress:chunkkv-32",  # theirs keeps whole chunks: up to one fewer
+    "expected": "kvpress:expected",
+    "kvzip": "kvpress:kvzip",
 }
 MAX_STANDARD_ERRORS = 2
 

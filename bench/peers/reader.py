@@ -9,12 +9,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import presses
 from cpu_torch import torch, transformers
 
 
 @dataclass
 class Prompt:
     """A prompt that was read; full cache."""
+    tokens: list
     n_tokens: int
     logits: torch.Tensor  # f32 [vocabulary], of the last token
     keys: list  # a layer: f32 [1, kv heads, n_tokens, head_dim], after RoPE
@@ -49,6 +51,7 @@ class Reader:
         self.attentions = [layer.self_attn for layer in self.model.model.layers]
         for attention in self.attentions:  # as kvpress's context manager does
             attention.rotary_emb = self.model.model.rotary_emb
+        give_tokenizer(path)
 
     def _forward(self, tokens, cache, position, n_logits):
         """Logits of the last `n_logits` tokens, f32 [n_logits, vocabulary].
@@ -82,12 +85,17 @@ class Reader:
         finally:
             for handle in handles:
                 handle.remove()
-        return Prompt(n_tokens=len(tokens), logits=logits, hooks=calls, seconds=time.perf_counter() - started,
+        return Prompt(tokens=list(tokens), n_tokens=len(tokens), logits=logits, hooks=calls, seconds=time.perf_counter() - started,
                       keys=[layer.keys for layer in cache.layers], values=[layer.values for layer in cache.layers])
 
     @torch.inference_mode()
     def pressed(self, prompt, press):
         """The prompt's cache under a press; None holds all of it."""
+        if press is not None and presses.re_reads(press):
+            started = time.perf_counter()
+            held = self.pressed_directly(prompt.tokens, press)
+            held.press_ms = 1000 * max(0.0, time.perf_counter() - started - prompt.seconds)
+            return held
         cache = transformers.DynamicCache()
         for i, (keys, values) in enumerate(zip(prompt.keys, prompt.values)):
             cache.update(keys.clone(), values.clone(), i)
@@ -146,6 +154,24 @@ class Reader:
                 logits = self._forward([token], held.cache, position, 1)[0]
                 position += 1
         return answer
+
+
+def give_tokenizer(gguf):
+    """Presses that read the context once more ask for a tokenizer by the model's name: they get the GGUF file's.
+
+    Without its chat template, because the prompts here have none: the press would take their beginning for one.
+    """
+    from kvpress.presses import kvzip_press
+
+    class FromGguf:
+        @staticmethod
+        def from_pretrained(*_, **__):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name,
+                                                                   local_files_only=True)
+            tokenizer.chat_template = None
+            return tokenizer
+
+    kvzip_press.AutoTokenizer = FromGguf
 
 
 def cache_bytes(cache):

@@ -10,6 +10,7 @@ import compare
 import presses
 import run_folder
 import scoring
+import winners
 
 RESULTS = sorted((Path(__file__).parents[2] / "docs/results").glob("peers-*/*/predictions.csv"))
 
@@ -49,6 +50,24 @@ class Figures(unittest.TestCase):
         self.assertEqual(vocabulary.text([0, 1, 2]), " caf\u00e9\n")
 
 
+class Winners(unittest.TestCase):
+    CELLS = {("andpro", "10%"): {("t", 1): 1.0, ("t", 2): 0.0}, ("kvpress:a", "10%"): {("t", 1): 0.0, ("t", 2): 0.0},
+             ("kvpress:b", "10%"): {("t", 1): 1.0, ("t", 2): 1.0}, ("kvpress:none", "10%"): {("t", 1): 2.0}}
+
+    def test_best_press_by_score_and_by_divergence(self):
+        self.assertEqual(winners.ranked(self.CELLS, "10%", True)[0], (1.0, "kvpress:b"))
+        self.assertEqual(winners.ranked(self.CELLS, "10%", False)[0], (0.0, "kvpress:a"))
+
+    def test_verdicts(self):
+        lines = list(winners.summary({"needle": self.CELLS, "kld": self.CELLS}))
+        self.assertTrue(lines[2].endswith("| -0.5000 | 0.5000 | level |"), lines[2])  # one of two samples missed
+        self.assertTrue(lines[3].endswith("| +0.5000 | 0.5000 | level |"), lines[3])
+        surely = {("andpro", "5%"): {("t", i): 0.1 for i in range(4)},
+                  ("kvpress:a", "5%"): {("t", i): 0.2 for i in range(4)}}
+        self.assertTrue(list(winners.summary({"needle": surely}))[2].endswith("| behind |"))
+        self.assertTrue(list(winners.summary({"kld": surely}))[2].endswith("| ahead |"))
+
+
 class Presses(unittest.TestCase):
     def test_each_keeps_the_rows_it_was_told(self):
         for n_kept, n_context in ((256, 1024), (102, 1024), (1, 33), (999, 1000)):
@@ -57,8 +76,8 @@ class Presses(unittest.TestCase):
                 self.assertEqual(int(n_context * (1 - ratio)), n_kept, name)
 
     def test_text_names_the_options(self):
-        self.assertEqual(presses.text("snapkv"), "SnapKVPress:window_size=32,kernel_size=5")
-        self.assertEqual(presses.text("adakv"),
+        self.assertEqual(presses.text("snapkv-32"), "SnapKVPress:window_size=32,kernel_size=5")
+        self.assertEqual(presses.text("adakv-32"),
                          "AdaKVPress(SnapKVPress:window_size=32,kernel_size=5):alpha_safeguard=0.2")
 
     def test_every_pair_names_a_press(self):
