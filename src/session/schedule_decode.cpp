@@ -40,7 +40,10 @@ LeastRows Timeline::least_rows() const {
 // What a layer is cut to while decoding: with room for the tokens until its next turn, or for the last ones expected.
 EvictionTarget Timeline::decoding_target() const {
   EvictionTarget target = plan_.decoding;
-  const int64_t expected = options_.expected_prompt + options_.expected_generated - n_tokens_;
+  int64_t prompt = options_.expected_prompt;
+  if (options_.overflow == Overflow::truncate)
+    prompt = std::min(prompt, counters_.prompt_tokens);  // what of it was read
+  const int64_t expected = prompt + options_.expected_generated - n_tokens_;
   if (options_.expected_generated >= 0 && expected > 0)
     target.growth = static_cast<int32_t>(std::min<int64_t>(target.growth, expected));
   target.growth = std::max(target.growth, 1);
