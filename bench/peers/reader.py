@@ -85,8 +85,9 @@ class Reader:
         finally:
             for handle in handles:
                 handle.remove()
-        return Prompt(tokens=list(tokens), n_tokens=len(tokens), logits=logits, hooks=calls, seconds=time.perf_counter() - started,
-                      keys=[layer.keys for layer in cache.layers], values=[layer.values for layer in cache.layers])
+        return Prompt(tokens=list(tokens), n_tokens=len(tokens), logits=logits, hooks=calls,
+                      seconds=time.perf_counter() - started, keys=[layer.keys for layer in cache.layers],
+                      values=[layer.values for layer in cache.layers])
 
     @torch.inference_mode()
     def pressed(self, prompt, press):

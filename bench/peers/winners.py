@@ -65,7 +65,8 @@ def summary(tasks):
 def everything(tasks):
     for task, cells in tasks.items():
         budgets = budgets_of(cells)
-        yield f"\n## {task}: {'score, higher is better' if is_score(task) else 'KLD in nats a token, lower is better'}\n"
+        better = "score, higher is better" if is_score(task) else "KLD in nats a token, lower is better"
+        yield f"\n## {task}: {better}\n"
         yield "| policy | " + " | ".join(budgets) + " |"
         yield "|---" * (len(budgets) + 1) + "|"
         policies = list(dict.fromkeys(policy for policy, _ in cells))
@@ -74,7 +75,8 @@ def everything(tasks):
             figures = []
             for budget in budgets:
                 cell = cells.get((policy, budget), {})
-                figures.append(f"{mean_of(cell):.4f} +- {compare.standard_error(list(cell.values())):.4f}" if cell else "")
+                error = compare.standard_error(list(cell.values()))
+                figures.append(f"{mean_of(cell):.4f} +- {error:.4f}" if cell else "")
             yield f"| `{policy}` | " + " | ".join(figures) + " |"
 
 
