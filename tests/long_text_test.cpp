@@ -1,7 +1,7 @@
 // A text of any length through a fixed budget: bounded all the way, and no slower at its end than when the budget had
 // just been filled. The text is the real one, repeated; positions go far beyond the trained context, which the budget's
-// policy allows (what the model makes of them is not judged here). 20,000 tokens unless KEDGE_LONG_TOKENS says
-// otherwise:
+// policy allows (what the model makes of them is not judged here). 20,000 tokens, and speeds are only printed, unless
+// KEDGE_LONG_TOKENS says otherwise:
 //   KEDGE_LONG_TOKENS=200000 ctest -L long
 #include <gtest/gtest.h>
 
@@ -81,8 +81,10 @@ TEST(LongText, IsReadAtOneSpeedInsideTheBudget) {
   }
   std::printf("first after the budget filled %.1f, last %.1f tok/s (%.3f); peak %lld of %lld bytes\n", first, last,
               last / first, static_cast<long long>(stats.kv_peak_bytes), static_cast<long long>(stats.kv_budget_bytes));
-  EXPECT_GT(last, 0.85 * first);
-  EXPECT_LT(last, 1.15 * first);
+  if (wanted != nullptr) {  // asked for: a machine with nothing beside it
+    EXPECT_GT(last, 0.85 * first);
+    EXPECT_LT(last, 1.15 * first);
+  }
 }
 
 }  // namespace

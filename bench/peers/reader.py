@@ -60,9 +60,28 @@ class Reader:
         rows were dropped.
         """
         positions = torch.arange(position, position + len(tokens)).unsqueeze(0)
-        out = self.model(input_ids=torch.tensor([tokens]), past_key_values=cache, position_ids=positions,
-                         logits_to_keep=n_logits)
+        handles = self._masks_by_layer(cache, len(tokens))
+        try:
+            out = self.model(input_ids=torch.tensor([tokens]), past_key_values=cache, position_ids=positions,
+                             logits_to_keep=n_logits)
+        finally:
+            for handle in handles:
+                handle.remove()
         return out.logits[0]
+
+    def _masks_by_layer(self, cache, n_tokens):
+        """Hooks that give each layer a mask of its own: transformers makes one, as wide as layer 0, but pyramidkv's
+        layers hold different numbers of rows. None where one mask does."""
+        held = [layer.keys.shape[2] for layer in cache.layers]
+        if n_tokens == 1 or len(set(held)) <= 1:
+            return []
+
+        def own_mask(module, arguments, kwargs):
+            n_held = held[module.layer_idx]
+            mask = torch.ones(n_tokens, n_held + n_tokens, dtype=torch.bool).tril(n_held)
+            return arguments, kwargs | {"attention_mask": mask[None, None]}
+
+        return [a.register_forward_pre_hook(own_mask, with_kwargs=True) for a in self.attentions]
 
     def _set_masks(self, masks):
         for attention, mask in zip(self.attentions, masks):

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/kv_view.h"
 
@@ -95,5 +96,15 @@ void write_row(std::byte* block, int slot, int head_dim, RowTypes type, const fl
 
 // Copies row `src_slot` of src to `dst_slot` of dst (same head_dim and type), bytes unchanged.
 void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowTypes type);
+
+struct RowSource {
+  const std::byte* block;
+  int slot;
+};
+
+// Copies sources[i] to slot slot_begin + i of dst, as copy_row() does one after the other, several times as fast: a
+// line of 16 rows at a time (gather.h). Sources of one block are neighbours; those that lie in dst come first, none
+// before the slot it goes to.
+void gather_rows(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type);
 
 }  // namespace kedge

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/attention_targets.h"
+#include "kernels/gather.h"
 #include "kernels/half.h"
 #include "kernels/quant.h"
 
@@ -132,16 +133,7 @@ void write_row(std::byte* block, int slot, int head_dim, RowTypes type, const fl
   }
 }
 
-void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowTypes type) {
-  check(0 <= dst_slot && dst_slot < kBlockRows && 0 <= src_slot && src_slot < kBlockRows, "copy_row: slot");
-  if (is_quantised(type.k)) {
-    copy_k_codes(dst, dst_slot, src, src_slot, head_dim, type);
-  } else {
-    auto* to = reinterpret_cast<uint16_t*>(dst);
-    const auto* from = reinterpret_cast<const uint16_t*>(src);
-    for (int i = 0; i < head_dim; ++i)
-      to[k_index(dst_slot, i, type.k)] = from[k_index(src_slot, i, type.k)];
-  }
+void copy_v_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowTypes type) {
   if (is_quantised(type.v))
     return copy_v_codes(dst, dst_slot, src, src_slot, head_dim, type);
   auto* to = reinterpret_cast<uint16_t*>(dst + code_bytes(head_dim, type.k));
@@ -153,6 +145,17 @@ void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, 
   for (int i = 0; i < head_dim; ++i) {
     to[v_index(dst_slot, i, head_dim, type.v)] = from[v_index(src_slot, i, head_dim, type.v)];
   }
+}
+
+void copy_row(std::byte* dst, int dst_slot, const std::byte* src, int src_slot, int head_dim, RowTypes type) {
+  check(0 <= dst_slot && dst_slot < kBlockRows && 0 <= src_slot && src_slot < kBlockRows, "copy_row: slot");
+  copy_v_row(dst, dst_slot, src, src_slot, head_dim, type);
+  if (is_quantised(type.k))
+    return copy_k_codes(dst, dst_slot, src, src_slot, head_dim, type);
+  auto* to = reinterpret_cast<uint16_t*>(dst);
+  const auto* from = reinterpret_cast<const uint16_t*>(src);
+  for (int i = 0; i < head_dim; ++i)
+    to[k_index(dst_slot, i, type.k)] = from[k_index(src_slot, i, type.k)];
 }
 
 }  // namespace kedge

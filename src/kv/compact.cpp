@@ -7,6 +7,7 @@
 // Rows before the first removed one stay where they are. A block with another owner is never written: the rows that
 // would move within or into it go to a fresh block, and it loses this owner.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <span>
 #include <string>
@@ -97,12 +98,6 @@ void copy_notes(BlockPool& to, uint32_t dst_block, int dst_slot, const BlockPool
   to.flags(dst_block)[dst_slot] = from.flags(src_block)[src_slot];
 }
 
-void Store::Impl::move_row(RowPool& in, int head_dim, uint32_t dst_block, int dst_slot, uint32_t src_block,
-                           int src_slot) {
-  copy_row(in.pool.payload(dst_block), dst_slot, in.pool.payload(src_block), src_slot, head_dim, in.type);
-  copy_notes(in.pool, dst_block, dst_slot, in.pool, src_block, src_slot);
-}
-
 Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) {
   Impl& impl = *impl_;
   const std::string bad_head = find_bad_head(plan, impl.shape);
@@ -142,16 +137,22 @@ Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) 
   const int head_dim = impl.shape.head_dim;
   const auto move_rows = [head_dim](const Job& job) {
     const RowList& list = *job.list;
+    BlockPool& pool = job.in->pool;
     for (size_t i = job.first_block(); i < job.end_block(); ++i) {
       const uint32_t target = job.targets[i - job.first_block()];
       const auto block_begin = static_cast<int32_t>(i) * kBlockRows;
       // In place the rows before n_same are there already; a fresh block needs them too.
       const int32_t begin = target == list.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
       const int32_t end = std::min(block_begin + kBlockRows, job.n_kept());
+      std::array<RowSource, kBlockRows> sources{};
+      size_t n = 0;
       for (int32_t row = begin; row < end; ++row) {
         const int32_t source = job.rows[static_cast<size_t>(row)];
-        Impl::move_row(*job.in, head_dim, target, row % kBlockRows, list.block_of(source), source % kBlockRows);
+        const uint32_t block = list.block_of(source);
+        sources[n++] = {.block = pool.payload(block), .slot = source % kBlockRows};
+        copy_notes(pool, target, row % kBlockRows, pool, block, source % kBlockRows);
       }
+      gather_rows(pool.payload(target), begin % kBlockRows, std::span(sources).first(n), head_dim, job.in->type);
     }
   };
   executor.run([&](int, int) {

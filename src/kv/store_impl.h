@@ -99,8 +99,6 @@ struct Store::Impl {
   static void shrink(RowPool& in, RowList& list, int32_t n_rows);
   void shrink(HeadTable& table, int32_t n_rows);
   void trim();
-  // Copies a row within a pool, with its position, score and flags.
-  static void move_row(RowPool& in, int head_dim, uint32_t dst_block, int dst_slot, uint32_t src_block, int src_slot);
   // Moves the first n_rows rows of the tail (whole blocks) behind the body.
   void settle_head(HeadTable& table, int32_t n_rows);
   // "N blocks of B bytes needed, F of T free (budget ...)"

@@ -257,7 +257,10 @@ struct Planner {
     double rows = budget.kind == Budget::Kind::share ? budget.value * static_cast<double>(counted) : budget.value;
     const bool cold = policy.evicts && known_tokens() <= policy.cold_start_tokens && request.generated_tokens >= 0;
     if (counted > 0 && (rows >= static_cast<double>(counted) || cold)) {
-      return everything_fits(full_blocks(std::max<int64_t>(known_tokens(), 1)));
+      int64_t tokens = std::max<int64_t>(known_tokens(), 1);
+      if (budget.kind == Budget::Kind::rows && !hold)
+        tokens = std::max(tokens, static_cast<int64_t>(rows));  // later turns may use them
+      return everything_fits(full_blocks(tokens));
     }
     if (!policy.evicts)
       return impossible(static_cast<int64_t>(rows * static_cast<double>(heads() * layers()) / kBlockRows));

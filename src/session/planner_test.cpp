@@ -46,6 +46,14 @@ TEST(Planner, BudgetThatHoldsEverythingEvictsNothing) {
   }
 }
 
+TEST(Planner, RowsThatThePromptDoesNotNeedAreThereForWhatFollows) {
+  const Result<Plan> small = plan_for("500tok", {.prompt_tokens = 500, .generated_tokens = 0});
+  const Result<Plan> large = plan_for("1000tok", {.prompt_tokens = 500, .generated_tokens = 0});
+  ASSERT_TRUE(small.ok() && large.ok());
+  EXPECT_GE(blocks_of(*large), 2 * blocks_of(*small) - kShape.n_layers * kShape.n_kv_heads);
+  EXPECT_FALSE(large->evicts);
+}
+
 TEST(Planner, BytesAreAHardLimit) {
   for (const char* budget : {"16MiB", "8MiB", "4MiB", "2MiB"}) {
     for (const int64_t prompt : {200, 1000, 4000, 8000, 60000}) {
