@@ -6,16 +6,6 @@
 
 namespace kedge::eviction {
 
-bool beats(const Unit& a, const Unit& b) {
-  if (a.has_nan != b.has_nan)
-    return b.has_nan;
-  if (!a.has_nan && a.key != b.key)
-    return a.key > b.key;
-  if (a.begin != b.begin)
-    return a.begin < b.begin;
-  return a.head < b.head;
-}
-
 void append_units(std::span<const float> score, std::span<const uint8_t> is_protected, int chunk, int32_t head,
                   std::vector<Unit>& units) {
   const size_t step = static_cast<size_t>(std::max(chunk, 1));

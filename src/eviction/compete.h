@@ -17,7 +17,15 @@ struct Unit {
 };
 
 // Strict order: higher key, then the earlier row, then the lower head. Total, so that the kept set is unique.
-bool beats(const Unit& a, const Unit& b);
+inline bool beats(const Unit& a, const Unit& b) {
+  if (a.has_nan != b.has_nan)
+    return b.has_nan;
+  if (!a.has_nan && a.key != b.key)
+    return a.key > b.key;
+  if (a.begin != b.begin)
+    return a.begin < b.begin;
+  return a.head < b.head;
+}
 
 // Appends the units of one head; chunks are cut at multiples of `chunk` from row 0. An empty is_protected protects
 // nothing.

@@ -21,6 +21,8 @@ int64_t sum_of(std::span<const int32_t> values) { return std::accumulate(values.
 void append_rivals(const LayerScores& layer, size_t h, int32_t sure, std::vector<Unit>& rivals) {
   const auto& flags = layer.is_protected[h];
   const auto n_protected = std::count_if(flags.begin(), flags.end(), [](uint8_t flag) { return flag != 0; });
+  if (sure <= n_protected)  // all of them
+    return append_units(layer.score[h], flags, layer.chunk, static_cast<int32_t>(h), rivals);
   std::vector<Unit> units;
   append_units(layer.score[h], flags, layer.chunk, static_cast<int32_t>(h), units);
   const Taken taken = take_best(units, sure - n_protected);

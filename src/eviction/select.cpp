@@ -39,22 +39,31 @@ std::vector<int32_t> select_protected(std::span<const uint8_t> is_protected, siz
   return keep;
 }
 
-// Marks the best n rows of one chunk: all of them, or those with the best scores of their own.
-void keep_rows_of(const Unit& unit, int32_t n, std::span<const float> score, std::span<const uint8_t> is_protected,
+// Marks all rows of a chunk.
+void keep_all_of(const Unit& unit, std::span<const uint8_t> is_protected, std::span<uint8_t> stays) {
+  int32_t left = unit.n_rows;
+  for (size_t i = static_cast<size_t>(unit.begin); left > 0; ++i) {
+    if (is_kept_first(is_protected, i))
+      continue;
+    stays[i] = 1;
+    --left;
+  }
+}
+
+// Marks the n rows of a chunk with the best scores of their own.
+void keep_best_of(const Unit& unit, int32_t n, std::span<const float> score, std::span<const uint8_t> is_protected,
                   std::span<uint8_t> stays) {
   std::vector<size_t> rows;
   for (size_t i = static_cast<size_t>(unit.begin); rows.size() < static_cast<size_t>(unit.n_rows); ++i) {
     if (!is_kept_first(is_protected, i))
       rows.push_back(i);
   }
-  if (n < unit.n_rows) {
-    std::stable_sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
-      if (std::isnan(score[a]) || std::isnan(score[b]))
-        return !std::isnan(score[a]) && std::isnan(score[b]);
-      return score[a] > score[b];
-    });
-    rows.resize(static_cast<size_t>(n));
-  }
+  std::stable_sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
+    if (std::isnan(score[a]) || std::isnan(score[b]))
+      return !std::isnan(score[a]) && std::isnan(score[b]);
+    return score[a] > score[b];
+  });
+  rows.resize(static_cast<size_t>(std::min(n, unit.n_rows)));
   for (const size_t i : rows)
     stays[i] = 1;
 }
@@ -95,8 +104,10 @@ std::vector<int32_t> select(std::span<const float> score, std::span<const uint8_
   append_units(score, is_protected, chunk, 0, units);
   const Taken taken = take_best(units, k - n_protected);
   for (size_t u = 0; u < taken.n_units; ++u) {
-    const bool is_last = u + 1 == taken.n_units;
-    keep_rows_of(units[u], is_last ? taken.rows_of_last : units[u].n_rows, score, is_protected, stays);
+    if (u + 1 == taken.n_units && taken.rows_of_last < units[u].n_rows)
+      keep_best_of(units[u], taken.rows_of_last, score, is_protected, stays);
+    else
+      keep_all_of(units[u], is_protected, stays);
   }
   std::vector<int32_t> keep;
   keep.reserve(static_cast<size_t>(k));

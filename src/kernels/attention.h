@@ -102,9 +102,10 @@ struct RowSource {
   int slot;
 };
 
-// Copies sources[i] to slot slot_begin + i of dst, as copy_row() does one after the other, several times as fast: a
-// line of 16 rows at a time (gather.h). Sources of one block are neighbours; those that lie in dst come first, none
-// before the slot it goes to.
-void gather_rows(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type);
+// Copy K, or V, of sources[i] to slot slot_begin + i of dst, as copy_row() does one after the other; keys several times
+// as fast, a line of 16 rows at a time (gather.h). Sources of one block are neighbours; those that lie in dst come
+// first, none before the slot it goes to. K and V share no byte: two threads may move them.
+void gather_keys(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type);
+void gather_values(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type);
 
 }  // namespace kedge

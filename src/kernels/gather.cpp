@@ -122,8 +122,8 @@ const LineMovers& best_line_movers() { return *find(nullptr); }
 
 const LineMovers* line_movers(const char* name) { return name == nullptr ? nullptr : find(name); }
 
-void gather_rows(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type) {
-  check(slot_begin >= 0 && sources.size() <= static_cast<size_t>(kBlockRows - slot_begin), "gather_rows: slots");
+void gather_keys(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type) {
+  check(slot_begin >= 0 && sources.size() <= static_cast<size_t>(kBlockRows - slot_begin), "gather_keys: slots");
   for (size_t begin = 0; begin < sources.size();) {
     LineMove move{.dst = dst, .a = sources[begin].block, .b = sources[begin].block, .from = {}, .written = 0};
     size_t i = begin;
@@ -136,11 +136,16 @@ void gather_rows(std::byte* dst, int slot_begin, std::span<const RowSource> sour
       const size_t slot = static_cast<size_t>(slot_begin) + i;
       move.from[slot] = static_cast<uint8_t>(source.slot + (source.block == move.a ? 0 : kBlockRows));
       move.written |= 1U << slot;
-      copy_v_row(dst, static_cast<int>(slot), source.block, source.slot, head_dim, type);
     }
     move_keys(move, head_dim, type);
     begin = i;
   }
+}
+
+void gather_values(std::byte* dst, int slot_begin, std::span<const RowSource> sources, int head_dim, RowTypes type) {
+  check(slot_begin >= 0 && sources.size() <= static_cast<size_t>(kBlockRows - slot_begin), "gather_values: slots");
+  for (size_t i = 0; i < sources.size(); ++i)
+    copy_v_row(dst, slot_begin + static_cast<int>(i), sources[i].block, sources[i].slot, head_dim, type);
 }
 
 }  // namespace kedge

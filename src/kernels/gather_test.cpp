@@ -90,7 +90,8 @@ TEST_P(Gather, MovesRowsAsCopyRowDoes) {
         const int from = kept[static_cast<size_t>(i)];
         sources.push_back({.block = block(got, from), .slot = from % kBlockRows});
       }
-      gather_rows(block(got, row), row % kBlockRows, sources, d, type);
+      gather_keys(block(got, row), row % kBlockRows, sources, d, type);
+      gather_values(block(got, row), row % kBlockRows, sources, d, type);
       row = end;
     }
     ASSERT_EQ(got, want) << "keep " << keep_of_8;

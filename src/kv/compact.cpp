@@ -88,6 +88,32 @@ std::string find_bad_head(const KeepPlan& plan, const StoreShape& shape) {
   return "";
 }
 
+enum class Part : uint8_t { keys, values };
+
+// Moves the keys and notes, or the values, of a job's rows to their targets.
+void move_rows(const Job& job, Part part, int head_dim) {
+  const RowList& list = *job.list;
+  BlockPool& pool = job.in->pool;
+  std::array<RowSource, kBlockRows> sources{};
+  for (size_t i = job.first_block(); i < job.end_block(); ++i) {
+    const uint32_t target = job.targets[i - job.first_block()];
+    const auto block_begin = static_cast<int32_t>(i) * kBlockRows;
+    // In place the rows before n_same are there already; a fresh block needs them too.
+    const int32_t begin = target == list.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
+    const int32_t end = std::min(block_begin + kBlockRows, job.n_kept());
+    size_t n = 0;
+    for (int32_t row = begin; row < end; ++row) {
+      const int32_t source = job.rows[static_cast<size_t>(row)];
+      const uint32_t block = list.block_of(source);
+      sources[n++] = {.block = pool.payload(block), .slot = source % kBlockRows};
+      if (part == Part::keys)
+        copy_notes(pool, target, row % kBlockRows, pool, block, source % kBlockRows);
+    }
+    (part == Part::keys ? gather_keys : gather_values)(pool.payload(target), begin % kBlockRows,
+                                                       std::span(sources).first(n), head_dim, job.in->type);
+  }
+}
+
 }  // namespace
 
 void copy_notes(BlockPool& to, uint32_t dst_block, int dst_slot, const BlockPool& from, uint32_t src_block,
@@ -133,31 +159,11 @@ Status Store::compact(SequenceId seq, const KeepPlan& plan, Executor& executor) 
     }
   }
 
+  // Keys, with what is noted beside a row, and values: two items of each job, whose bytes are apart.
   std::atomic<size_t> next{0};
-  const int head_dim = impl.shape.head_dim;
-  const auto move_rows = [head_dim](const Job& job) {
-    const RowList& list = *job.list;
-    BlockPool& pool = job.in->pool;
-    for (size_t i = job.first_block(); i < job.end_block(); ++i) {
-      const uint32_t target = job.targets[i - job.first_block()];
-      const auto block_begin = static_cast<int32_t>(i) * kBlockRows;
-      // In place the rows before n_same are there already; a fresh block needs them too.
-      const int32_t begin = target == list.blocks[i] ? std::max(block_begin, job.n_same) : block_begin;
-      const int32_t end = std::min(block_begin + kBlockRows, job.n_kept());
-      std::array<RowSource, kBlockRows> sources{};
-      size_t n = 0;
-      for (int32_t row = begin; row < end; ++row) {
-        const int32_t source = job.rows[static_cast<size_t>(row)];
-        const uint32_t block = list.block_of(source);
-        sources[n++] = {.block = pool.payload(block), .slot = source % kBlockRows};
-        copy_notes(pool, target, row % kBlockRows, pool, block, source % kBlockRows);
-      }
-      gather_rows(pool.payload(target), begin % kBlockRows, std::span(sources).first(n), head_dim, job.in->type);
-    }
-  };
   executor.run([&](int, int) {
-    for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1))
-      move_rows(jobs[i]);
+    for (size_t i = next.fetch_add(1); i < 2 * jobs.size(); i = next.fetch_add(1))
+      move_rows(jobs[i / 2], i % 2 == 0 ? Part::keys : Part::values, impl.shape.head_dim);
   });
 
   for (Job& job : jobs) {

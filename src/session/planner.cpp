@@ -52,8 +52,9 @@ struct Planner {
   // Blocks of a layer that reads a chunk of n tokens: its rows, and those of the repetition that it may be read with.
   int64_t reading_blocks(int64_t n) const { return working_blocks(shape, n + probe_rows(n, request.probe_extra)); }
 
+  eviction::ScheduleInfo schedule_info() const { return policy.schedule->info(); }
   int interval() const {
-    const int every = policy.schedule->info().every_n;
+    const int every = schedule_info().every_n;
     return every > 0 ? every : kDefaultInterval;
   }
   int64_t fixed_rows() const { return session::fixed_rows(policy); }
@@ -108,7 +109,7 @@ struct Planner {
   }
 
   int32_t growth(double rows_per_head) const {
-    int64_t g = interval();
+    int64_t g = std::max<int64_t>(interval(), static_cast<int64_t>(rows_per_head * schedule_info().every_share));
     if (request.generated_tokens >= 0)
       g = std::min<int64_t>(g, request.generated_tokens);
     g = std::min<int64_t>(g, std::max<int64_t>(1, static_cast<int64_t>(rows_per_head / 4)));
