@@ -23,6 +23,7 @@ class Prompt:
     values: list
     hooks: list  # a layer: what its attention was called with
     seconds: float
+    scores: dict = field(default_factory=dict)  # of presses that read the prompt again: name -> (scores, ms)
 
 
 @dataclass
@@ -112,20 +113,43 @@ class Reader:
     def pressed(self, prompt, press):
         """The prompt's cache under a press; None holds all of it."""
         if press is not None and presses.re_reads(press):
-            started = time.perf_counter()
-            held = self.pressed_directly(prompt.tokens, press)
-            held.press_ms = 1000 * max(0.0, time.perf_counter() - started - prompt.seconds)
-            return held
-        cache = transformers.DynamicCache()
-        for i, (keys, values) in enumerate(zip(prompt.keys, prompt.values)):
-            cache.update(keys.clone(), values.clone(), i)
-        self._set_masks([None] * len(self.attentions))
+            return self._pressed_by_reading_again(prompt, press)
+        cache = self._full_cache(prompt)
         started = time.perf_counter()
         if press is not None:
             press.post_init_from_model(self.model)
             for attention, kwargs in zip(self.attentions, prompt.hooks):
                 press.forward_hook(attention, [], kwargs | {"past_key_values": cache}, [None, None])
         return self._held(cache, prompt.n_tokens, 1000 * (time.perf_counter() - started))
+
+    def _full_cache(self, prompt):
+        cache = transformers.DynamicCache()
+        for i, (keys, values) in enumerate(zip(prompt.keys, prompt.values)):
+            cache.update(keys.clone(), values.clone(), i)
+        self._set_masks([None] * len(self.attentions))
+        return cache
+
+    def _pressed_by_reading_again(self, prompt, press):
+        """KVzip reads the prompt itself, once for all ratios: its scores do not depend on them."""
+        name = presses.described(press)
+        if name in prompt.scores:
+            cache = self._full_cache(prompt)
+            scores, milliseconds = prompt.scores[name]
+            press.score_val = scores.clone()
+            press.compress_post(self.model)
+            return self._held(cache, prompt.n_tokens, milliseconds)
+        compress, noted = press.compress_post, []
+
+        def note_and_compress(model):
+            noted.append(press.score_val.clone())
+            compress(model)
+
+        press.compress_post = note_and_compress
+        started = time.perf_counter()
+        held = self.pressed_directly(prompt.tokens, press)
+        held.press_ms = 1000 * max(0.0, time.perf_counter() - started - prompt.seconds)
+        prompt.scores[name] = noted[0], held.press_ms
+        return held
 
     @torch.inference_mode()
     def pressed_directly(self, tokens, press):

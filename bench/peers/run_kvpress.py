@@ -57,6 +57,8 @@ def parse_arguments():
     parser.add_argument("-o", "--out", required=True, help="folder to write")
     parser.add_argument("--presses", default="", help="some of: see presses.py [all]")
     parser.add_argument("--samples", type=int, default=0, help="only the first N samples [all]")
+    parser.add_argument("--screen", type=int, default=1, metavar="N",
+                        help="each N-th sample only, and without the comparison with `with press(model)`")
     parser.add_argument("--logits", default="", help="folder of --save-logits, with our full cache's rows")
     parser.add_argument("--model", default="", help="the GGUF file, where config.json does not say")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -88,6 +90,7 @@ def open_run(arguments):
     samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     if arguments.samples > 0:
         samples = samples[:arguments.samples]
+    samples = samples[::arguments.screen]
     return config, run_folder.read_rows(folder), samples, model
 
 
@@ -102,8 +105,9 @@ def rows_to_keep(rows):
 
 
 class Runner:
-    def __init__(self, model, vocabulary, config, names, logits_folder):
+    def __init__(self, model, vocabulary, config, names, logits_folder, compares_directly=True):
         self.reader, self.vocabulary, self.config = model, vocabulary, config
+        self.compares_directly = compares_directly
         self.names, self.logits_folder = names, logits_folder
         self.rows = []
         self.full_klds = []  # of our full cache's rows to theirs, a window
@@ -167,7 +171,7 @@ class Runner:
         for name in self.names:
             for budget, n_kept in budgets.items():
                 self.run_cell(prompt, sample, index, question, full, name, budget, n_kept)
-        if self.n_equal == 0:
+        if self.compares_directly and self.n_equal == 0:
             self.check_direct(prompt, sample, tokens, min(budgets.values()))
 
     def run_cell(self, prompt, sample, index, question, full, name, budget, n_kept):
@@ -276,7 +280,8 @@ def run(arguments):
             raise Failure(2, f"--presses: no press '{name}'; there are: {', '.join(presses.PRESSES)}")
     started = time.perf_counter()
     kept = rows_to_keep(our_rows)
-    runner = Runner(reader.Reader(model, arguments.threads), scoring.Vocabulary(model), config, names, arguments.logits)
+    runner = Runner(reader.Reader(model, arguments.threads), scoring.Vocabulary(model), config, names, arguments.logits,
+                    compares_directly=arguments.screen == 1)
     note(f"model read in {time.perf_counter() - started:.0f} s")
     for i, sample in enumerate(samples):
         for index, question in enumerate(sample["questions"] or [None]):

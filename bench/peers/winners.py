@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """winners.py FOLDER: our default policy beside the best of kvpress's, per task and budget, as Markdown on stdout.
+winners.py --carry N RUN...: the presses that are among the best N of these screening runs at any budget.
 
-FOLDER is what tools/run_fidelity wrote: runs NAME and NAME-kvpress; names that begin alike up to a hyphen and a number
-(kld-1, kld-2) are one task over several texts. The best press is chosen after the fact, by its mean, which favours it.
-Exit: 0 ours is nowhere behind by more than two paired standard errors, 1 it is, 2 usage.
+FOLDER is what tools/run_fidelity wrote: runs NAME, NAME-screen and NAME-kvpress; names that begin alike up to a hyphen
+and a number (kld-1, kld-2) are one task over several texts. The best press is chosen after the fact, by its mean, which
+favours it. Exit: 0 ours is nowhere behind by more than two paired standard errors, 1 it is, 2 usage.
 """
 import sys
 from pathlib import Path
@@ -19,12 +20,29 @@ def cells_of(folder):
     """task -> (policy, budget) -> {(text, task, sample, question): figure}, over all its texts and both sides."""
     tasks = {}
     for run in sorted(path.parent for path in Path(folder).glob("*/predictions.csv")):
-        name = run.name.removesuffix("-kvpress")
-        task = name.rsplit("-", 1)[0] if name.rsplit("-", 1)[-1].isdigit() else name
-        for key, cell in compare.by_cell(run_folder.read_rows(run)).items():
-            whole = tasks.setdefault(task, {}).setdefault(key, {})
-            whole.update({(name, *sample): figure for sample, figure in cell.items()})
+        if not run.name.endswith("-screen"):
+            add_cells(tasks, run, run.name.removesuffix("-kvpress"))
     return tasks
+
+
+def add_cells(tasks, run, name):
+    task = name.rsplit("-", 1)[0] if name.rsplit("-", 1)[-1].isdigit() else name
+    for key, cell in compare.by_cell(run_folder.read_rows(run)).items():
+        whole = tasks.setdefault(task, {}).setdefault(key, {})
+        whole.update({(name, *sample): figure for sample, figure in cell.items()})
+
+
+def carried(runs, n_best):
+    """Presses among the best n_best of a task at any budget, in the order of the first."""
+    tasks = {}
+    for run in map(Path, runs):
+        add_cells(tasks, run, run.name.removesuffix("-screen"))
+    found = {}
+    for task, cells in tasks.items():
+        for budget in dict.fromkeys(budget for policy, budget in cells if policy not in CONTROLS):
+            for _, policy in ranked(cells, budget, is_score(task))[:n_best]:
+                found[policy.removeprefix("kvpress:")] = True
+    return list(found)
 
 
 def is_score(task):
@@ -88,6 +106,9 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 3 and sys.argv[1] == "--carry" and sys.argv[2].isdigit():
+        print(",".join(carried(sys.argv[3:], int(sys.argv[2]))))
+        sys.exit(0)
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         print(__doc__, file=sys.stderr)
         sys.exit(2)

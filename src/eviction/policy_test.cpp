@@ -47,14 +47,14 @@ TEST(Registry, HoldsEveryFileOfTheFolders) {
 }
 
 TEST(Policy, SpellsOutDefaults) {
+  const std::string kEvery = "every:n=64,share=0.04,high=1,low=1,stagger=on";
   EXPECT_EQ(resolved("andpro"),
             "andpro:window=32,pool=11,chunk=4,anchor=full,cold=100,refresh=64,queries=4,memory=0.5,refine=0,recent=50%,"
-            "sinks=4/pooled:floor=0/"
-            "every:n=64,share=0.04,high=1,low=1,stagger=on");
-  EXPECT_EQ(resolved("snapkv"),
-            "snapkv:window=32,pool=5,pool_kind=avg,recent=32,sinks=0/uniform/every:n=64,share=0.04,high=1,low=1,stagger=on");
-  EXPECT_EQ(resolved("streaming"), "streaming:recent=0,sinks=4/uniform/every:n=64,share=0.04,high=1,low=1,stagger=on");
-  EXPECT_EQ(resolved("random"), "random:recent=0,sinks=0/uniform/every:n=64,share=0.04,high=1,low=1,stagger=on");
+            "sinks=4/pooled:floor=0/" +
+                kEvery);
+  EXPECT_EQ(resolved("snapkv"), "snapkv:window=32,pool=5,pool_kind=avg,recent=32,sinks=0/uniform/" + kEvery);
+  EXPECT_EQ(resolved("streaming"), "streaming:recent=0,sinks=4/uniform/" + kEvery);
+  EXPECT_EQ(resolved("random"), "random:recent=0,sinks=0/uniform/" + kEvery);
   EXPECT_EQ(resolved("none"), "none:recent=0,sinks=0/uniform/after-prompt");
   EXPECT_FALSE(std::move(parse_policy("none", {})).value().evicts);
 }
