@@ -1,9 +1,9 @@
-# make run | test | bench | peers | build | asan | tsan | tidy | format | clean | help
+# make run | test | bench | peers | fidelity | build | asan | tsan | tidy | format | clean | help
 # Every target starts with tools/setup, which installs what is missing and is silent otherwise.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build run test bench peers asan tsan tidy format clean help setup configure fuzz-build
+.PHONY: build run test bench peers fidelity asan tsan tidy format clean help setup configure fuzz-build
 # Each recipe builds in one folder; the parallelism is ninja's.
 .NOTPARALLEL:
 
@@ -22,6 +22,7 @@ RUN_POLICY ?= andpro
 RUN_DEPTH ?= 40
 RUN_ARGS ?=
 PEERS_OUT ?= build/peers
+FIDELITY_OUT ?= build/fidelity
 
 build: setup ## build/kedge and the tests
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
@@ -57,6 +58,12 @@ peers: setup ## kvpress on the same windows (its own Python, 0.6 GB once; docs/p
 	@cmake --build build -j $(JOBS) --target kedge
 	@cd bench/peers && "$$(../../$(ENV) ../../tools/setup_peers --print-python)" -B -m unittest -q
 	@$(ENV) tools/run_peers $(PEERS_OUT)
+
+fidelity: setup ## the default policy against the best of kvpress's, over an hour (docs/peers.md)
+	@$(ENV) tools/setup_peers
+	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
+	@cmake --build build -j $(JOBS) --target kedge
+	@$(ENV) tools/run_fidelity $(FIDELITY_OUT)
 
 asan: setup ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(ENV) cmake --preset asan --log-level=WARNING > /dev/null

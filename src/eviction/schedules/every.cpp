@@ -47,7 +47,7 @@ Method schedule_every() {
                    .summary = "after the prompt, between its chunks and every n generated tokens",
                    .source = "AnDPro's refresh of the anchor",
                    .options = {period_option(),
-                               real_option("share", "0.04", {0, 0.25}, "of a head's rows, if that is more than n"),
+                               real_option("share", "0", {0, 0.25}, "of a head's rows, if that is more than n"),
                                real_option("high", "1", {0.1, 1}, "share that has to be passed before rows go"),
                                real_option("low", "1", {0.1, 1}, "share that is in use afterwards; at most high"),
                                stagger_option()}},
