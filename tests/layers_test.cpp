@@ -175,7 +175,7 @@ TEST_F(TinyLayers, LayersDifferWhereTheAllocatorSaysSo) {
     for (const int64_t one : rows(equal))
       EXPECT_EQ(one, 240) << equal;
   }
-  for (const char* shared : {"pooled-all", "error", "entropy"}) {
+  for (const char* shared : {"pooled-all", "error", "entropy", "error-layers"}) {
     const std::vector<int64_t> own = rows(shared);
     EXPECT_NE(std::set<int64_t>(own.begin(), own.end()).size(), 1U) << shared;
   }
@@ -184,8 +184,9 @@ TEST_F(TinyLayers, LayersDifferWhereTheAllocatorSaysSo) {
 // The path of fork() is that of reading.
 TEST_F(TinyLayers, AForkSharesAsReadingDoes) {
   const std::vector<Token> prompt = random_tokens(400, 7);
-  for (const char* policy : {"snapkv:recent=16/pooled-all", "snapkv:recent=16/error", "andpro:recent=20/entropy",
-                             "andpro:chunk=1,recent=20/pooled-all:floor=0.2", "snapkv:recent=16/fastgen"}) {
+  for (const char* policy :
+       {"snapkv:recent=16/pooled-all", "snapkv:recent=16/error", "andpro:recent=20/entropy",
+        "andpro:chunk=1,recent=20/pooled-all:floor=0.2", "snapkv:recent=16/fastgen", "andpro:recent=16/error-layers"}) {
     SessionOptions options =
         session_options({.budget = "15%", .policy = policy, .prompt = 400, .generated = 8, .hold_continuation = true});
     const auto joined = read(options, prompt);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "eviction/compete.h"
+#include "eviction/exact_term.h"
 #include "eviction/example.h"
 #include "eviction/select.h"
 #include "eviction/synthetic_heads.h"
@@ -280,6 +281,40 @@ TEST(EntropyShare, LayersGetTheirShareAndHeadsTheSame) {
   EXPECT_THAT(policy_of("random/entropy:floor=1").allocator->allocate_layers(layers, 40),
               ElementsAre(ElementsAre(10, 10), ElementsAre(10, 10)));
   EXPECT_THAT(policy.allocator->allocate_layers(layers, 180), ElementsAre(ElementsAre(50, 50), ElementsAre(40, 40)));
+}
+
+TEST(ErrorLayers, MeasureIsTheSummedErrorOfUnprotectedRows) {
+  const ExampleHead head;
+  HeadInput in = head.input();
+  const std::vector<int32_t> rows = {0, 1, 2, 3, 4, 5};
+  std::vector<float> term(rows.size());
+  exact_terms(in, rows, term);
+  const size_t n = static_cast<size_t>(in.n_window) * static_cast<size_t>(in.group * in.rows.head_dim);
+  const double output = std::inner_product(in.y, in.y + n, in.y, 0.0);
+  const Policy policy = policy_of("random/error-layers");
+  EXPECT_NEAR(policy.allocator->measure(in), std::accumulate(term.begin(), term.end(), 0.0) / output, 1e-6);
+  const std::vector<uint8_t> flags = {1, 0, 0, 0, 0, 1};
+  in.is_protected = flags;
+  EXPECT_NEAR(policy.allocator->measure(in), (term[1] + term[2] + term[3] + term[4]) / output, 1e-6);
+}
+
+TEST(ErrorLayers, LayersShareByErrorAndHeadsCompete) {
+  Heads a{.score = {std::vector<float>(50, 1), std::vector<float>(50, 2)},
+          .flags = {std::vector<uint8_t>(50, 0), std::vector<uint8_t>(50, 0)},
+          .measured = {1, 2}};
+  Heads b = a;
+  b.measured = {0.5, 0.5};
+  const auto rows = [&](const std::string& options, int64_t total) {
+    const Policy policy = policy_of("random/error-layers" + options);
+    a.demand = policy.allocator->demand(a.view());
+    b.demand = policy.allocator->demand(b.view());
+    return policy.allocator->allocate_layers(std::vector<LayerScores>{a.view(0, 2), b.view(1, 2)}, total);
+  };
+  // A head is sure of one row, a layer of two: of 2 + 40 each 22 beyond; 3 to 1 without a floor.
+  EXPECT_THAT(rows(":floor=0", 44), ElementsAre(ElementsAre(1, 31), ElementsAre(1, 11)));
+  EXPECT_THAT(rows(":floor=0.5", 44), ElementsAre(ElementsAre(1, 26), ElementsAre(1, 16)));
+  EXPECT_THAT(rows(":floor=1", 44), ElementsAre(ElementsAre(1, 21), ElementsAre(1, 21)));
+  EXPECT_THAT(rows(":floor=0,power=2", 44), ElementsAre(ElementsAre(1, 37), ElementsAre(1, 5)));
 }
 
 TEST(FastGenProfile, IsTheSmallestSetThatHoldsTheAttention) {

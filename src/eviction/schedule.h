@@ -8,7 +8,7 @@ namespace kedge::eviction {
 struct ScheduleInfo {
   bool after_prompt = true;
   bool between_chunks = true;
-  int every_n = 0;  // tokens for which an eviction leaves room while decoding; 0: the plan chooses
+  int every_n = 0;         // tokens for which an eviction leaves room while decoding; 0: the plan chooses
   double every_share = 0;  // or this share of a head's rows, where that is more
   // Share of a layer's blocks that may be in use when a prompt has been read, that room included.
   double prompt_keep = 1;

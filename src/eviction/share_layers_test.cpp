@@ -131,8 +131,9 @@ std::vector<Layer> cascade(const Policy& policy, const std::vector<Layer>& layer
   return held;
 }
 
-constexpr const char* kShared[] = {"random/pooled-all", "random/pooled-all:norm=none", "random/error",
-                                   "random/entropy",    "random/entropy:heads=pooled", "random/fastgen"};
+constexpr const char* kShared[] = {"random/pooled-all",  "random/pooled-all:norm=none", "random/error",
+                                   "random/entropy",     "random/entropy:heads=pooled", "random/fastgen",
+                                   "random/error-layers"};
 
 TEST(Cascade, KeepsWhatOneDivisionOverAllLayersKeeps) {
   std::mt19937 random(5);
