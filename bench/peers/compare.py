@@ -21,7 +21,7 @@ PAIRS = {  # ours -> theirs, with the same options
     "criticalkv": "kvpress:critical-32",
     "chunkkv": "kvpress:chunkkv-32",  # theirs keeps whole chunks: up to one fewer
     "expected": "kvpress:expected",
-    "kvzip": "kvpress:kvzip",
+    "kvzip/pooled-all:norm=none": "kvpress:kvzip",  # one budget over all layers
 }
 MAX_STANDARD_ERRORS = 2
 
