@@ -50,7 +50,7 @@ PRESSES = windowed() | {
     "random": lambda ratio: kv.RandomPress(ratio),
 }
 
-# Presses that read the context once more themselves: they are run in kvpress's own way, a prompt each time.
+# Presses that read the context once more themselves: they are run in kvpress's own way, once a prompt.
 RE_READERS = ("KVzipPress",)
 
 

@@ -133,6 +133,15 @@ std::vector<int32_t> divide_by_weight(std::span<const Part> parts, int64_t total
   return counts;
 }
 
+Part part_of(const LayerScores& layer) {
+  Part part;
+  for (size_t h = 0; h < layer.score.size(); ++h) {
+    part.lo += minimum_rows(layer.is_protected[h], layer.score[h].size());
+    part.hi += static_cast<int32_t>(layer.score[h].size());
+  }
+  return part;
+}
+
 std::vector<int32_t> divide_by_weight(const LayerScores& layer, std::span<const double> weight, int64_t total) {
   check(weight.empty() || weight.size() == layer.score.size(), "one weight per head");
   std::vector<Part> parts;

@@ -26,6 +26,8 @@ struct Part {
   int32_t hi = 0;
 };
 std::vector<int32_t> divide_by_weight(std::span<const Part> parts, int64_t total);
+// A layer as one part, of weight 1: lo is the sum of its heads' minimum_rows(), hi all their rows.
+Part part_of(const LayerScores& layer);
 // Of heads: lo is minimum_rows(), hi their rows. `weight` [n_heads]; empty: equal weights.
 std::vector<int32_t> divide_by_weight(const LayerScores& layer, std::span<const double> weight, int64_t total);
 

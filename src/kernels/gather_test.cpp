@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/attention.h"
+#include "kernels/head_for_tests.h"
 
 namespace kedge {
 namespace {
@@ -96,15 +96,6 @@ TEST_P(Gather, MovesRowsAsCopyRowDoes) {
     }
     ASSERT_EQ(got, want) << "keep " << keep_of_8;
   }
-}
-
-std::vector<RowTypes> all_types() {
-  std::vector<RowTypes> types;
-  for (const RowType k : {RowType::f16, RowType::bf16, RowType::q8, RowType::q4}) {
-    for (const RowType v : {RowType::f16, RowType::bf16, RowType::q8, RowType::q4})
-      types.emplace_back(k, v);
-  }
-  return types;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Gather,

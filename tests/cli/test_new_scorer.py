@@ -104,7 +104,8 @@ class NewScorer(KedgeTest):
         self.assertEqual(len(methods), len(old) + 1)
         added = next(m for m in methods if m["name"] == "longest")
         self.assertEqual([o["name"] for o in added["options"]], ["recent", "sinks"])
-        self.assertRegex(added["defaults"], r"^longest:recent=0,sinks=4/uniform/every:n=64")
+        self.assertEqual(added["defaults"],
+                         "longest:recent=0,sinks=4/uniform/every:n=64,share=0,high=1,low=1,stagger=on")
         self.assertEqual((added["cost"], added["needs"]["values"]), ("n * head_dim", True))
         self.assertEqual(added["example"]["score"], [1, 5, 2, 16, 4, 5])
         self.assertEqual(added["example"]["kept"], [3, 1, 5, 4, 2, 0])

@@ -70,11 +70,8 @@ class Entropy final : public Allocator {
     std::vector<int32_t> sure;
     const double share = floor_ * static_cast<double>(total) / static_cast<double>(std::max<size_t>(layers.size(), 1));
     for (const LayerScores& layer : layers) {
-      Part part{.weight = layer.demand};
-      for (size_t h = 0; h < layer.score.size(); ++h) {
-        part.lo += minimum_rows(layer.is_protected[h], layer.score[h].size());
-        part.hi += static_cast<int32_t>(layer.score[h].size());
-      }
+      Part part = part_of(layer);
+      part.weight = layer.demand;
       minimum.push_back(part.lo);
       sure.push_back(std::max(part.lo, static_cast<int32_t>(std::clamp<double>(share, 0, part.hi))));
       parts.push_back(part);

@@ -56,11 +56,8 @@ class ErrorLayers final : public Allocator {
     std::vector<Part> parts;
     std::vector<int32_t> least, sure;
     for (const LayerScores& layer : layers) {
-      Part part{.weight = layer.demand};
-      for (size_t h = 0; h < layer.score.size(); ++h) {
-        part.lo += minimum_rows(layer.is_protected[h], layer.score[h].size());
-        part.hi += static_cast<int32_t>(layer.score[h].size());
-      }
+      Part part = part_of(layer);
+      part.weight = layer.demand;
       least.push_back(part.lo);
       sure.push_back(static_cast<int32_t>(std::min<double>(part.lo + floor_ * std::max(even - part.lo, 0.0), part.hi)));
       parts.push_back(part);
