@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "door.h"
 #include "model/naive_attention.h"
+#include "session/echo.h"
 #include "session/reconstruct.h"
 #include "session/rotation.h"
 #include "session/timeline.h"
@@ -369,6 +372,116 @@ TEST_F(Observed, ReconstructionIsASecondPassOverTheText) {
   }
 }
 
+// Softmax over the rows [0, n_rows) of query t of head h, moved by kEchoDistance in double. f64 [n_rows].
+std::vector<double> moved_weights(const Recorder& oracle, const model::HyperParams& hyper, int layer, int h, int t,
+                                  int n_rows) {
+  const int d = hyper.head_dim;
+  const eviction::Rotation rotation = rotation_of(hyper.rope);
+  const float* q = &oracle.layers[layer].q[(static_cast<size_t>(t) * hyper.n_heads + h) * d];
+  std::vector<double> moved(q, q + d);
+  for (int j = 0; j < rotation.n_pairs(); ++j) {
+    const std::complex<double> turned = std::complex<double>(moved[rotation.first(j)], moved[rotation.second(j)]) *
+                                        std::polar(1.0, double{rotation.frequency[j]} * kEchoDistance);
+    moved[rotation.first(j)] = turned.real();
+    moved[rotation.second(j)] = turned.imag();
+  }
+  std::vector<double> a(n_rows);
+  for (int i = 0; i < n_rows; ++i) {
+    const float* k = &oracle.layers[layer].k[(static_cast<size_t>(i) * hyper.n_kv_heads + h / hyper.group()) * d];
+    a[i] = std::exp(std::inner_product(k, k + d, moved.begin(), 0.0) * hyper.attention_scale);
+  }
+  const double sum = std::accumulate(a.begin(), a.end(), 0.0);
+  for (double& one : a)
+    one /= sum;
+  return a;
+}
+
+// The text is read as 100 and then 80 tokens: rows of the second part are asked by the last two queries of the first.
+TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
+  const std::vector<Token> text = test::random_tokens(180, 19);
+  Recorder oracle(one_.net->hyper());
+  oracle.run(one_, text, counting(180));
+  for (const int n_threads : {1, 2}) {
+    const Loaded loaded = load(dir_.file("tiny.gguf"), n_threads);
+    const auto session = timeline(loaded, "echo", "", 180);
+    test::must(session->prefill(std::span(text).first(100), {}));
+    test::must(session->prefill(std::span(text).subspan(100), {}));
+    double largest = 0;
+    for (int layer = 0; layer < n_layers(); ++layer) {
+      for (int head = 0; head < 2; ++head) {
+        const std::vector<float> found = session->observations().echo(layer, head);
+        const std::vector<float> past = session->observations().past(layer, head, 180);
+        ASSERT_EQ(found.size(), 180U);
+        ASSERT_EQ(past.size(), 180U);
+        for (int i = 0; i < 180; ++i) {
+          const int seen_rows = i < 100 ? 100 : 180;  // the rows there were when the row's queries asked
+          const int block_end = std::min((i / kSumQueries + 1) * kSumQueries, seen_rows);
+          double expected = 0;
+          double sum = 0;
+          for (int h = 2 * head; h < 2 * head + 2; ++h) {
+            for (int t = std::max(i - kEchoReach, 0); t <= std::min(i + kEchoReach, block_end - 1); ++t)
+              expected = std::max(expected, moved_weights(oracle, one_.net->hyper(), layer, h, t, seen_rows)[i]);
+            for (int t = kPastStride - 1; t < 180; t += kPastStride)
+              sum += t >= i ? oracle.weights(layer, h, t, [](int) { return true; })[i] / 2 : 0;
+          }
+          EXPECT_NEAR(found[i], expected, 1e-3 + 0.02 * expected) << layer << " " << head << " row " << i;
+          const int n = 180 / kPastStride - i / kPastStride;
+          EXPECT_NEAR(past[i], n > 0 ? sum / n : 0, 1e-3 + 0.02 * sum) << layer << " " << head << " row " << i;
+          largest = std::max(largest, expected);
+        }
+      }
+    }
+    EXPECT_GT(largest, 0.03) << "the test text has no row that is looked up";
+  }
+}
+
+// Long enough for two pieces: echoes are the same whatever the threads, and graphs of a whole piece or more.
+TEST_F(Observed, ThreadsDoNotChangeEchoes) {
+  const Loaded two = load(dir_.file("tiny.gguf"), 2);
+  const std::vector<Token> tokens = test::random_tokens(1300, 2);
+  const auto a = timeline(one_, "echo", "", 1300);
+  const auto b = timeline(two, "echo", "", 1300);
+  const auto c = timeline(one_, "echo", "", 1300, 1024);
+  for (const auto* session : {&a, &b, &c})
+    test::must((*session)->prefill(tokens, {}));
+  for (int layer = 0; layer < n_layers(); ++layer) {
+    for (int head = 0; head < 2; ++head) {
+      const Observations& of = a->observations();
+      EXPECT_TRUE(same_bits(of.echo(layer, head), b->observations().echo(layer, head))) << "two threads " << layer;
+      EXPECT_TRUE(same_bits(of.past(layer, head, 1300), b->observations().past(layer, head, 1300))) << layer;
+      if (layer == 0) {  // later layers see other rounding of hidden rows
+        EXPECT_TRUE(same_bits(of.echo(layer, head), c->observations().echo(layer, head))) << "graphs of 1,024";
+      }
+    }
+  }
+}
+
+// While tokens are decoded layers add their queries at different tokens, and none waits longer than the ring holds.
+TEST_F(Observed, DecodedEchoesComeInTurns) {
+  const std::vector<Token> tokens = test::random_tokens(400, 21);
+  const auto session = timeline(one_, "echo", "", 400);
+  test::must(session->prefill(std::span(tokens).first(100), {}));
+  std::vector<std::vector<int64_t>> changed(static_cast<size_t>(n_layers()));
+  std::vector<std::vector<float>> before(static_cast<size_t>(n_layers()));
+  for (size_t i = 100; i < tokens.size(); ++i) {
+    test::must(session->decode(tokens[i]));
+    for (int layer = 0; layer < n_layers(); ++layer) {
+      std::vector<float> now = session->observations().echo(layer, 0);
+      std::vector<float>& old = before[static_cast<size_t>(layer)];
+      old.resize(now.size(), 0.0F);  // a row begins without an echo
+      if (now != old)
+        changed[static_cast<size_t>(layer)].push_back(static_cast<int64_t>(i) + 1);
+      old = now;
+    }
+  }
+  for (int layer = 0; layer < n_layers(); ++layer) {
+    const std::vector<int64_t>& at = changed[static_cast<size_t>(layer)];
+    ASSERT_GE(at.size(), 4U);
+    for (const int64_t n_tokens : std::span(at).subspan(1))
+      EXPECT_EQ(n_tokens % kSumQueries, layer * kSumQueries / n_layers()) << "layer " << layer;
+  }
+}
+
 TEST_F(Observed, RepetitionsFitTheBudgetInBothOrders) {
   const std::vector<Token> text = test::random_tokens(900, 10);
   for (const char* budget : {"112KiB", "160KiB", "300KiB", "900KiB", "10%", "40%"}) {
@@ -463,12 +576,15 @@ TEST_F(Observed, RestoredMomentsGoOn) {
 TEST_F(Observed, PoliciesSayWhatTheyRead) {
   const auto histories = [](const char* policy) {
     const Histories h = take(observed_histories(policy));
-    return std::vector<bool>{h.attention_sum, h.query_moments, h.reconstruction};
+    return std::vector<bool>{h.attention_sum, h.echo, h.query_moments, h.reconstruction};
   };
-  EXPECT_EQ(histories("h2o"), (std::vector<bool>{true, false, false}));
-  EXPECT_EQ(histories("triattention"), (std::vector<bool>{false, true, false}));
-  EXPECT_EQ(histories("kvzip"), (std::vector<bool>{false, false, true}));
-  EXPECT_EQ(histories("andpro"), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(histories("h2o"), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(histories("triattention"), (std::vector<bool>{false, false, true, false}));
+  EXPECT_EQ(histories("kvzip"), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(histories("andpro"), (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(histories("echo"), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(histories("andpro/error"), (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(histories("andpro/error:echo=1"), (std::vector<bool>{false, true, false, false}));
   EXPECT_FALSE(observed_histories("andpor").ok());
   // Nothing is recorded that nobody reads.
   const auto plain = timeline(one_, "andpro", "50%", 100);
@@ -483,7 +599,7 @@ TEST_F(Observed, AForkNeedsWhatItsPolicyReads) {
   const auto parent = timeline(one_, "none", "", 100);
   test::must(parent->prefill(text, {}));
   for (const auto& [policy, what] : {std::pair("h2o", "attention sums"), std::pair("expected", "query moments"),
-                                     std::pair("kvzip", "reconstruction")}) {
+                                     std::pair("kvzip", "reconstruction"), std::pair("echo", "echoes")}) {
     const auto fork = parent->fork(test::session_options({.budget = "50%", .policy = policy, .generated = 4}));
     ASSERT_FALSE(fork.ok()) << policy;
     EXPECT_EQ(fork.error().code, ErrorCode::usage);

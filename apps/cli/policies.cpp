@@ -26,6 +26,7 @@ Json as_json(const PolicyNeeds& needs) {
   return {{"window_queries", needs.window_queries},
           {"values", needs.values},
           {"attention_sum", needs.attention_sum},
+          {"echo", needs.echo},
           {"query_moments", needs.query_moments},
           {"second_pass", needs.second_pass},
           {"running_anchor", needs.running_anchor},

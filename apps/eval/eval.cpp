@@ -78,6 +78,7 @@ Result<Observed> observed_by(const Config& config) {
       return histories.error();
     all.n_rows = std::max(all.n_rows, *rows);
     all.histories.attention_sum |= histories->attention_sum;
+    all.histories.echo |= histories->echo;
     all.histories.query_moments |= histories->query_moments;
     all.histories.reconstruction |= histories->reconstruction;
   }

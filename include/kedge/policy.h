@@ -23,6 +23,7 @@ struct PolicyNeeds {
   int window_queries = 0;       // newest query rows of each head, and the heads' outputs for them
   bool values = false;          // reads K or V rows
   bool attention_sum = false;   // the attention that each row has had: 4 bytes a row, counted by the budget
+  bool echo = false;            // what the text's own queries look at: 8 bytes a row, counted by the budget
   bool query_moments = false;   // mean and covariance of the queries
   bool second_pass = false;     // reads the prompt twice; 4 bytes a row, counted by the budget
   bool output_weights = false;  // the output projection
@@ -66,6 +67,7 @@ Result<int> observed_rows(std::string_view policy);  // newest query rows that i
 // records what its own policy reads, and what SessionOptions::histories names for its forks.
 struct Histories {
   bool attention_sum = false;   // the attention that each row has had: a column in the store
+  bool echo = false;            // what a sample of all queries looks at, and their echo: two columns
   bool query_moments = false;   // mean and covariance of the queries
   bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
 };

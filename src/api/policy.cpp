@@ -35,6 +35,7 @@ PolicyNeeds needs_of(const eviction::Needs& needs) {
   return {.window_queries = needs.window,
           .values = needs.values,
           .attention_sum = needs.attention_sum,
+          .echo = needs.echo,
           .query_moments = needs.query_moments,
           .second_pass = needs.reconstruction,
           .output_weights = needs.output_weights,
@@ -133,6 +134,8 @@ std::string needs_text(const PolicyNeeds& needs) {
     words.emplace_back("K and V rows");
   if (needs.attention_sum)
     words.emplace_back("attention sums");
+  if (needs.echo)
+    words.emplace_back("a sample of all queries and their echo");
   if (needs.query_moments)
     words.emplace_back("query moments");
   if (needs.second_pass)
@@ -174,6 +177,7 @@ Result<Histories> observed_histories(std::string_view policy) {
     return parsed.error();
   const eviction::Needs needs = parsed->needs();
   return Histories{.attention_sum = needs.attention_sum,
+                   .echo = needs.echo,
                    .query_moments = needs.query_moments,
                    .reconstruction = needs.reconstruction};
 }

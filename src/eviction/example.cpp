@@ -24,6 +24,8 @@ ExampleHead::ExampleHead()
       token_kinds_{kSpecialToken, kPunctuationToken, 0, 0, 0, 0},
       is_protected_(kRows, 0),
       attention_sum_{3.0F, 1.6F, 1.2F, 0.4F, 0.8F, 0.1F},
+      past_{0.5F, 0.3F, 0.2F, 0.1F, 0.3F, 0.1F},
+      echo_{0.8F, 0.1F, 0.5F, 0.1F, 0.2F, 0.1F},
       reconstruction_{0.9F, 0.2F, 0.6F, 0.1F, 0.3F, 0.05F},
       w_o_(size_t{kHeadDim} * kEmbd, 0.0F) {
   for (int row = 0; row < kRows; ++row) {
@@ -74,6 +76,8 @@ ExampleHead::ExampleHead()
             .is_protected = is_protected_,
             .kernels = &best_attention_kernels(),
             .attention_sum = attention_sum_,
+            .past = past_,
+            .echo = echo_,
             .reconstruction = reconstruction_,
             .moments = &moments_,
             .rotation = &rotation_,

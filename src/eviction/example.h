@@ -29,7 +29,8 @@ class ExampleHead {
   ExampleHead& operator=(const ExampleHead&) = delete;
 
   // Everything that a scorer may ask for. attention_sum 3.0 1.6 1.2 0.4 0.8 0.1; reconstruction 0.9 0.2 0.6 0.1 0.3
-  // 0.05; moments of the two queries; no rotation (frequency 0); tokens 10..15; row 1 is punctuation, row 0 special.
+  // 0.05; past 0.5 0.3 0.2 0.1 0.3 0.1; echo 0.8 0.1 0.5 0.1 0.2 0.1; moments of the two queries; no rotation
+  // (frequency 0); tokens 10..15; row 1 is punctuation, row 0 special.
   const HeadInput& input() const { return input_; }
 
  private:
@@ -42,7 +43,7 @@ class ExampleHead {
   std::vector<float> q_, y_;
   std::vector<int32_t> query_positions_, tokens_;
   std::vector<uint8_t> token_kinds_, is_protected_;
-  std::vector<float> attention_sum_, reconstruction_, w_o_;
+  std::vector<float> attention_sum_, past_, echo_, reconstruction_, w_o_;
   QueryMoments moments_;
   Rotation rotation_;
   HeadInput input_;

@@ -14,7 +14,7 @@ using Complex = std::complex<double>;
 
 bool is_on(const OptionValues& options, const char* name) { return options.choices.at(name) == "on"; }
 
-// ---- h2o, kvzip --------------------------------------------------------------------------------------------------
+// ---- h2o, kvzip, echo --------------------------------------------------------------------------------------------
 std::vector<double> h2o(const PlainHead& head, const OptionValues& options) {
   std::vector<double> score;
   for (int i = 0; i < head.n_rows; ++i) {
@@ -34,6 +34,27 @@ std::vector<double> kvzip(const PlainHead& head, const OptionValues&) {
   return score;
 }
 const AddOracle kKvZip("kvzip", kvzip);
+
+// By two passes: what a number is worth is its part of the sum over unprotected rows, times how many they are.
+std::vector<double> echo(const PlainHead& head, const OptionValues& options) {
+  double echoes = 0;
+  double past = 0;
+  int n = 0;
+  for (int i = 0; i < head.n_rows; ++i) {
+    if (head.is_protected[i])
+      continue;
+    echoes += head.in->echo[i];
+    past += head.in->past[i];
+    ++n;
+  }
+  std::vector<double> score;
+  for (int i = 0; i < head.n_rows; ++i) {
+    score.push_back((echoes > 0 ? n * double{head.in->echo[i]} / echoes : 0) +
+                    (past > 0 ? options.numbers.at("past") * n * double{head.in->past[i]} / past : 0));
+  }
+  return score;
+}
+const AddOracle kEcho("echo", echo);
 
 // ---- expected ----------------------------------------------------------------------------------------------------
 // Mean rotation of the given positions as a matrix f64 [dim][dim], magnitude included.

@@ -159,6 +159,7 @@ Needs operator|(const Needs& a, const Needs& b) {
   return {.window = std::max(a.window, b.window),
           .values = a.values || b.values,
           .attention_sum = a.attention_sum || b.attention_sum,
+          .echo = a.echo || b.echo,
           .query_moments = a.query_moments || b.query_moments,
           .reconstruction = a.reconstruction || b.reconstruction,
           .output_weights = a.output_weights || b.output_weights,

@@ -61,6 +61,7 @@ struct Needs {
   int window = 0;               // last W query rows (q, y) of each query head; 0 = none
   bool values = false;          // reads K or V rows at all
   bool attention_sum = false;   // HeadInput::attention_sum: a note column of the store, counted by the budget
+  bool echo = false;            // HeadInput::past, echo: two note columns of the store, counted by the budget
   bool query_moments = false;   // HeadInput::moments
   bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
   bool output_weights = false;  // HeadInput::w_o
@@ -120,6 +121,11 @@ struct HeadInput {
   // Attention that each row has received from all queries since it was written, mean over the group's heads: f32
   // [n_rows]
   std::span<const float> attention_sum;
+  // What the text's own queries look at (session/echo.h): the mean weight that each row has received from a sample of
+  // the queries since it was written, and the largest that neighbouring queries give it when they ask from behind the
+  // text. Means over the group's heads, and the largest of them: f32 [n_rows]
+  std::span<const float> past;
+  std::span<const float> echo;
   // Largest weight that each row gets while the model repeats the text (KVzip), over the group's heads: f32 [n_rows].
   // Rows that no reconstruction has seen yet: 0.
   std::span<const float> reconstruction;

@@ -59,6 +59,8 @@ struct SyntheticHead {
     in.w_o = w_o.data();
     in.n_embd = spec_.n_embd;
     in.attention_sum = attention_sum;
+    in.past = past;
+    in.echo = echo;
     in.reconstruction = reconstruction;
     in.moments = &moments;
     in.rotation = &rotation;
@@ -79,6 +81,7 @@ struct SyntheticHead {
   std::vector<int32_t> query_positions;
   std::vector<double> weights;                       // [n_window][group][n_rows]
   std::vector<float> attention_sum, reconstruction;  // f32 [n_rows]; every ninth row has no reconstruction
+  std::vector<float> past, echo;                     // f32 [n_rows]; every seventh row has no past, every fifth no echo
   QueryMoments moments;
   Rotation rotation;
   std::vector<int32_t> tokens;  // [n_tokens]
@@ -177,6 +180,8 @@ struct SyntheticHead {
       for (int m = 0; m < spec_.n_window * spec_.group; ++m)
         sum += static_cast<float>(weights[static_cast<size_t>(m) * spec_.n_rows + i]) / static_cast<float>(spec_.group);
       attention_sum.push_back(sum);
+      past.push_back(i % 7 == 6 ? 0.0F : sum / static_cast<float>(spec_.n_window));
+      echo.push_back(i % 5 == 4 ? 0.0F : 0.02F + 0.9F * static_cast<float>((i * 37 + 11) % 101) / 101.0F);
       reconstruction.push_back(i % 9 == 8 ? 0.0F : std::uniform_real_distribution<float>(0.001F, 1.0F)(random_));
     }
     moments = {.n_queries = spec_.n_window, .sum = {}, .outer = {}, .length = {}};

@@ -7,6 +7,13 @@
 #include "session/timeline.h"
 
 namespace kedge::session {
+namespace {
+
+// While tokens are decoded a layer that keeps its share divides only among its heads, and looks at this much of the
+// window: a quarter of it, so that an eviction costs what andpro's does (Caching::queries).
+constexpr int kTurnQueries = 8;
+
+}  // namespace
 
 // Whether the layer already holds no more than the target allows.
 bool Timeline::within(int layer, const EvictionTarget& target) const {
@@ -60,7 +67,8 @@ eviction::LayerInput Timeline::layer_input(int layer, const EvictionTarget& targ
 }
 
 Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_tokens) {
-  if (shares_layers())
+  const bool is_reading = n_tokens > n_tokens_;
+  if (shares_layers() && (is_reading || !keeps_shares()))
     return join_layer(layer, mean, n_tokens);
   const EvictionTarget asked = layer_target(mean, layer);
   const bool is_measured = policy_.schedule->measure() != eviction::Difficulty::none;
@@ -90,6 +98,8 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   const bool late = falls_back(in);
   if (late)
     in.scoring = eviction::Scoring::all;
+  if (shares_layers())
+    in.measured_queries = kTurnQueries;
   in.explain = ledger_.explains();
   if (watch_)
     watch_(in);
@@ -102,6 +112,8 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   ledger_.record(layer, in, decision);  // before the compaction ends the views of `in`
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   note_scored(in, !late);
+  if (shares_layers())
+    layer_notes_[static_cast<size_t>(layer)].n_tokens = n_tokens;
   ++counters_.evictions;
   evicted_until_ = n_tokens;
   const double ms = watch.milliseconds();

@@ -33,13 +33,30 @@ bool is_within(const eviction::LayerInput& all) {
 }  // namespace
 
 EvictionTarget Timeline::layer_target(const EvictionTarget& mean, int layer) const {
-  if (policy_.allocator->layers() != eviction::Allocator::Layers::weighted)
+  const bool is_weighted = policy_.allocator->layers() == eviction::Allocator::Layers::weighted;
+  if (!is_weighted && !keeps_shares())
     return mean;
   const model::HyperParams& hyper = engine_.model->hyper();
   LayerWeights layers{.weight = {}, .n_kv_heads = hyper.n_kv_heads, .fixed_rows = fixed_rows(policy_)};
   for (int l = 0; l < hyper.n_layers; ++l)
-    layers.weight.push_back(policy_.allocator->layer_weight(l, hyper.n_layers));
+    layers.weight.push_back(is_weighted ? policy_.allocator->layer_weight(l, hyper.n_layers)
+                                        : layer_notes_[static_cast<size_t>(l)].share);
   return weigh_layers(mean, layers)[static_cast<size_t>(layer)];
+}
+
+// Whether a division has said what each layer gets: until the next one, layers are evicted one by one, in turns.
+bool Timeline::keeps_shares() const {
+  return shares_layers() && std::ranges::all_of(layer_notes_, [](const LayerNote& note) { return note.share > 0; });
+}
+
+void Timeline::note_shares() {
+  const int n_kv_heads = engine_.model->hyper().n_kv_heads;
+  for (size_t layer = 0; layer < layer_notes_.size(); ++layer) {
+    int64_t rows = -n_kv_heads * fixed_rows(policy_);
+    for (int head = 0; head < n_kv_heads; ++head)
+      rows += store_->n_rows(sequence_, static_cast<int>(layer), head);
+    layer_notes_[layer].share = static_cast<double>(std::max<int64_t>(rows, 1));
+  }
 }
 
 // Scores one layer and leaves what was said with its rows. Returns what a division over layers needs to know but for
@@ -59,8 +76,8 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
     score_as_others(layer, scored);
   for (size_t head = 0; head < scored.score.size(); ++head)
     store_->set_scores(sequence_, layer, static_cast<int>(head), scored.score[head]);
-  layer_notes_[static_cast<size_t>(layer)] = {
-      .demand = scored.demand, .measured = std::move(scored.measured), .n_tokens = n_tokens};
+  LayerNote& note = layer_notes_[static_cast<size_t>(layer)];
+  note = {.demand = scored.demand, .measured = std::move(scored.measured), .n_tokens = n_tokens, .share = note.share};
   const int64_t n_rows = rows_of(in);
   in.heads.clear();
   const int64_t n_layers = engine_.model->hyper().n_layers;
@@ -128,6 +145,8 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
     keep.heads.push_back({.layer = all.heads[i].layer, .head = all.heads[i].head, .rows = keep_rows[i]});
   record_division(all, layers, keep_rows);
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
+  if (n_layers == hyper.n_layers)
+    note_shares();
   counters_.evictions += static_cast<int64_t>(layers.size());
   counters_.policy_ms += watch.milliseconds();
   return status;

@@ -28,7 +28,7 @@
 namespace kedge::session {
 
 inline constexpr std::string_view kFileMagic = "KEDGESES";
-inline constexpr uint32_t kFileVersion = 1;
+inline constexpr uint32_t kFileVersion = 2;
 inline constexpr size_t kPreambleBytes = 40;
 
 // Which model a session belongs to.

@@ -228,6 +228,7 @@ void visit_options(Visitor& v, SessionOptions& o) {
   v.integer("n_observed", o.n_observed, 0, kMostTokens);
   v.object("histories", [&](auto& h) {
     h.flag("attention_sum", o.histories.attention_sum);
+    h.flag("echo", o.histories.echo);
     h.flag("query_moments", o.histories.query_moments);
     h.flag("reconstruction", o.histories.reconstruction);
   });

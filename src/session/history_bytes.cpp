@@ -97,9 +97,12 @@ void take_moments(In& in, eviction::QueryMoments& m) {
 void take_note(In& in, int64_t n_kv_heads, LayerNote& note) {
   in.take(note.n_tokens);
   in.take(note.demand);
+  in.take(note.share);
   in.take_counted("what was measured of heads", note.measured, n_kv_heads);
   in.check_tokens("tokens of a layer's note", note.n_tokens);
-  in.check_finite("demand", std::vector<double>{note.demand});
+  in.check_finite("demand and share", std::vector<double>{note.demand, note.share});
+  if (note.share < 0)
+    in.refuse("share of a layer: found " + std::to_string(note.share) + ", allowed 0 or more");
   in.check_finite("what was measured of heads", note.measured);
   if (note.n_tokens > 0 && note.measured.empty())
     in.refuse("what was measured of heads: found 0 values, allowed " + std::to_string(n_kv_heads));
@@ -127,9 +130,11 @@ std::vector<std::byte> history_to_bytes(const SavedHistory& saved) {
     out.put(m.outer);
     out.put(m.length);
   }
+  out.put(saved.observed.lead_end);
+  out.put(saved.observed.lead);
   for (const LayerNote& note : saved.layer_notes) {
     out.put(note.n_tokens);
-    out.put(std::vector<double>{note.demand});
+    out.put(std::vector<double>{note.demand, note.share});
     out.put_counted(note.measured);
   }
   out.put_counted(saved.scored_at);
@@ -148,6 +153,11 @@ std::string history_from_bytes(std::span<const std::byte> bytes, const HistoryLi
     in.check_tokens("queries added", n);
   for (eviction::QueryMoments& m : saved.observed.moments)
     take_moments(in, m);
+  in.take(saved.observed.lead_end);
+  for (const int64_t n : saved.observed.lead_end)
+    in.check_tokens("end of the lead of echoes", n, -1);
+  in.take(saved.observed.lead);
+  in.check_finite("lead of echoes", saved.observed.lead);
   for (LayerNote& note : saved.layer_notes)
     take_note(in, limits.n_kv_heads, note);
   in.take_counted("scored layers", saved.scored_at, limits.n_layers);

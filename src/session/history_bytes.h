@@ -23,7 +23,8 @@ struct SavedHistory {
 };
 
 //   n_added i64 [n_layers] | of each kv head that has moments: n_queries i64, sum f64, outer f64, length f64
-//   | of each layer that shares a total: n_tokens i64, demand f64, n i64, measured f64 [n]
+//   | where echoes are recorded: lead_end i64 [n_layers], lead f32 [n_layers][queries][width]
+//   | of each layer that shares a total: n_tokens i64, demand f64, share f64, n i64, measured f64 [n]
 //   | n i64, scored_at i64 [n] | n i64, difficulty f32 [n] | n i64, share f32 [n]
 //   | running anchor: values u16, scale f32, position i32
 std::vector<std::byte> history_to_bytes(const SavedHistory& saved);

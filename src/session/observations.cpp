@@ -4,92 +4,16 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "session/echo.h"
+#include "session/query_weights.h"
 #include "session/rotation.h"
 #include "session/token_kind.h"
 
 namespace kedge::session {
 namespace {
 
-constexpr int64_t kScratchFloats = int64_t{1} << 19;  // of one thread: 2 MiB
-
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-// Positions cut at multiples of kSumQueries.
-std::vector<Range> blocks_of(std::span<const int32_t> positions) {
-  std::vector<Range> blocks;
-  for (size_t i = 0; i < positions.size(); ++i) {
-    if (i == 0 || positions[i] / kSumQueries != positions[i - 1] / kSumQueries)
-      blocks.push_back({i, i});
-    blocks.back().end = i + 1;
-  }
-  return blocks;
-}
-
-// use(weights f32 [n * group][n_rows]) for all of a tile's queries, in batches of bounded scratch.
-template <typename Use>
-void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile, const Use& use) {
-  const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
-  const int n = tile.n_queries;
-  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / std::max<int64_t>(floats_each, 1), 1, n));
-  std::vector<float> weights(static_cast<size_t>(batch * floats_each));
-  for (int begin = 0; begin < n; begin += batch) {
-    tile.n_queries = std::min(batch, n - begin);
-    kernels.attention_weights(rows, tile, weights.data());
-    use(std::span<const float>(weights).first(static_cast<size_t>(tile.n_queries * floats_each)));
-    tile.q += tile.row_stride * tile.n_queries;
-    tile.positions += tile.n_queries;
-  }
-}
-
-// The blocks of a head that hold sinks, repeated rows and the repetition, as rows of their own.
-struct RepeatedRows {
-  KvHeadView view;
-  std::vector<uint32_t> ids;
-  std::vector<int32_t> row;      // of the head, for each row of `view`
-  std::vector<uint8_t> counted;  // whether it is one of those (blocks have others at their ends)
-  int32_t first = 0;             // the head's first repeated row
-
-  RepeatedRows(const KvHeadView& head, const Repeated& repeated) : view(head) {
-    const auto row_at = [&](int32_t position) {
-      int32_t low = 0;
-      int32_t high = head.n_rows;
-      while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (head.position(middle) < position)
-          low = middle + 1;
-        else
-          high = middle;
-      }
-      return low;
-    };
-    first = row_at(repeated.begin);
-    const int32_t n_sinks = std::min(row_at(kSinkQueries), first);
-    const int32_t end = row_at(repeated.end);
-    const int32_t probe = row_at(repeated.probe);
-    for (int32_t block = 0; block < head.n_blocks(); ++block) {
-      const int32_t begin = block * kBlockRows;
-      const int32_t last = std::min(begin + kBlockRows, head.n_rows);
-      const bool is_used = begin < n_sinks || (begin < end && last > first) || last > probe;
-      if (!is_used)
-        continue;
-      ids.push_back(head.block_ids[block]);
-      for (int32_t r = begin; r < last; ++r) {
-        row.push_back(r);
-        counted.push_back(r < n_sinks || (r >= first && r < end) || r >= probe ? 1 : 0);
-      }
-    }
-    view.block_ids = ids.data();
-    view.n_rows = static_cast<int32_t>(row.size());
-  }
-  RepeatedRows(const RepeatedRows&) = delete;
-  RepeatedRows& operator=(const RepeatedRows&) = delete;
-};
-
 // best[row - first] = max of itself and the weights on repeated rows; a f32 [n][rows.view.n_rows].
-void take_largest(const RepeatedRows& rows, std::span<const float> a, std::span<float> best) {
+void take_largest(const SomeRows& rows, std::span<const float> a, std::span<float> best) {
   const size_t n_rows = rows.row.size();
   for (size_t at = 0; at < a.size(); at += n_rows) {
     float sum = 0;
@@ -114,10 +38,14 @@ Observations::Observations(const Engine& engine, const eviction::Needs& recorded
       store_(store),
       sequence_(sequence),
       n_added_(static_cast<size_t>(engine.model->hyper().n_layers), 0) {
-  if (!recorded_.query_moments)
-    return;
   const model::HyperParams& hyper = engine_.model->hyper();
   rotation_ = rotation_of(hyper.rope);
+  if (recorded_.echo) {
+    lead_end_.assign(static_cast<size_t>(hyper.n_layers), -1);
+    lead_.assign(static_cast<size_t>(hyper.n_layers) * lead_floats(), 0.0F);
+  }
+  if (!recorded_.query_moments)
+    return;
   const auto group = static_cast<size_t>(hyper.group());
   const auto d = static_cast<size_t>(hyper.head_dim);
   moments_.resize(static_cast<size_t>(hyper.n_layers * hyper.n_kv_heads));
@@ -129,12 +57,19 @@ Observations::Observations(const Engine& engine, const eviction::Needs& recorded
 }
 
 int Observations::ring_size(const eviction::Needs& recorded) {
-  return recorded.attention_sum || recorded.query_moments ? kSumQueries : 0;
+  return recorded.attention_sum || recorded.query_moments || recorded.echo ? kSumQueries : 0;
 }
 
 size_t Observations::index(int layer, int head) const {
   return static_cast<size_t>(layer * engine_.model->hyper().n_kv_heads + head);
 }
+
+size_t Observations::query_width() const {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  return static_cast<size_t>(hyper.n_heads) * static_cast<size_t>(hyper.head_dim);
+}
+
+size_t Observations::lead_floats() const { return kEchoReach * query_width(); }
 
 // Queries [begin, end) of the group of one kv head.
 TileQueries Observations::tile(const LayerQueries& queries, int head, size_t begin, size_t end) const {
@@ -157,7 +92,11 @@ void Observations::add(int layer, const LayerQueries& queries) {
     return;
   check(queries.positions.front() == n_added_[static_cast<size_t>(layer)], "queries are added in order, each once");
   if (recorded_.attention_sum)
-    add_weights(layer, queries);
+    add_weights(layer, queries, columns_.attention_sum);
+  if (recorded_.echo) {
+    add_past(layer, queries);
+    add_echo(layer, queries);
+  }
   if (recorded_.query_moments)
     add_moments(layer, queries);
   n_added_[static_cast<size_t>(layer)] = int64_t{queries.positions.back()} + 1;
@@ -176,7 +115,7 @@ void Observations::add_pending(int layer, const attention::Taps& taps, int64_t n
   add(layer, {.q = window.q.data() + skip * width, .positions = std::span(window.positions).subspan(skip)});
 }
 
-void Observations::add_weights(int layer, const LayerQueries& queries) {
+void Observations::add_weights(int layer, const LayerQueries& queries, int column) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const std::vector<Range> blocks = blocks_of(queries.positions);
   std::vector<std::vector<float>> part(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
@@ -195,13 +134,64 @@ void Observations::add_weights(int layer, const LayerQueries& queries) {
   });
   const float share = 1.0F / static_cast<float>(hyper.group());
   for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
-    std::vector<float> total = store_.notes(sequence_, layer, head, columns_.attention_sum);
+    std::vector<float> total = store_.notes(sequence_, layer, head, column);
     for (size_t i = static_cast<size_t>(head); i < part.size(); i += static_cast<size_t>(hyper.n_kv_heads)) {
       for (size_t row = 0; row < total.size(); ++row)
         total[row] += part[i][row] * share;
     }
-    store_.set_notes(sequence_, layer, head, columns_.attention_sum, total);
+    store_.set_notes(sequence_, layer, head, column, total);
   });
+}
+
+void Observations::add_past(int layer, const LayerQueries& queries) {
+  const size_t width = query_width();
+  std::vector<float> q;
+  std::vector<int32_t> positions;
+  for (size_t t = 0; t < queries.positions.size(); ++t) {
+    if (queries.positions[t] % kPastStride != kPastStride - 1)
+      continue;
+    positions.push_back(queries.positions[t]);
+    q.insert(q.end(), queries.q + t * width, queries.q + (t + 1) * width);
+  }
+  if (!positions.empty())
+    add_weights(layer, {.q = q.data(), .positions = positions}, columns_.past);
+}
+
+void Observations::add_echo(int layer, const LayerQueries& queries) {
+  const model::HyperParams& hyper = engine_.model->hyper();
+  const size_t width = query_width();
+  float* const own = lead_.data() + static_cast<size_t>(layer) * lead_floats();
+  int64_t& lead_end = lead_end_[static_cast<size_t>(layer)];
+  const bool follows = lead_end == queries.positions.front();
+  const size_t n_lead = follows ? std::min<size_t>(static_cast<size_t>(lead_end), kEchoReach) : 0;
+  const MovedQueries moved = move_queries(rotation_, {own + lead_floats() - n_lead * width, n_lead * width}, queries.q,
+                                          queries.positions, hyper.head_dim, hyper.n_heads);
+  const std::vector<Range> blocks = blocks_of(queries.positions);
+  std::vector<EchoedRows> echoed(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
+  for_each_index(*engine_.compute, static_cast<int>(echoed.size()), [&](int i) {
+    const int head = i % hyper.n_kv_heads;
+    const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
+    const size_t first = block.begin + n_lead - std::min<size_t>(block.begin + n_lead, kEchoReach);
+    TileQueries asked = tile({.q = moved.q.data(), .positions = moved.moved}, head, first, block.end + n_lead);
+    echoed[static_cast<size_t>(i)] =
+        echo_of(*engine_.kernels, store_.view(sequence_, layer, head), asked, std::span(moved.positions).subspan(first),
+                {.begin = queries.positions[block.begin], .end = queries.positions[block.end - 1] + 1});
+  });
+  for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
+    std::vector<float> notes = store_.notes(sequence_, layer, head, columns_.echo);
+    for (size_t i = static_cast<size_t>(head); i < echoed.size(); i += static_cast<size_t>(hyper.n_kv_heads)) {
+      float* const to = notes.data() + echoed[i].first;
+      for (size_t row = 0; row < echoed[i].echo.size(); ++row)
+        to[row] = std::max(to[row], echoed[i].echo[row]);
+    }
+    store_.set_notes(sequence_, layer, head, columns_.echo, notes);
+  });
+  // The last queries lead the next ones.
+  const size_t n = queries.positions.size();
+  const size_t n_new = std::min<size_t>(n, kEchoReach);
+  std::copy(own + n_new * width, own + lead_floats(), own);
+  std::copy(queries.q + (n - n_new) * width, queries.q + n * width, own + lead_floats() - n_new * width);
+  lead_end = int64_t{queries.positions.back()} + 1;
 }
 
 void Observations::add_moments(int layer, const LayerQueries& queries) {
@@ -277,7 +267,9 @@ void Observations::add_reconstruction(int layer, const LayerQueries& queries, co
   for_each_index(*engine_.compute, static_cast<int>(best.size()), [&](int i) {
     const int head = i % hyper.n_kv_heads;
     const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
-    const RepeatedRows rows(store_.view(sequence_, layer, head), repeated);
+    const SomeRows rows(
+        store_.view(sequence_, layer, head),
+        {.begin = repeated.begin, .end = repeated.end, .n_sinks = kSinkQueries, .probe = repeated.probe});
     std::vector<float>& largest = best[static_cast<size_t>(i)];
     largest.assign(n_best, 0.0F);
     for_weights(*engine_.kernels, rows.view, tile(queries, head, block.begin, block.end),
@@ -308,6 +300,8 @@ void Observations::forget(int64_t n_tokens) {
 void Observations::adopt(const HistoryState& state, int64_t n_tokens) {
   n_added_ = state.n_added;
   moments_ = state.moments;
+  lead_ = state.lead;
+  lead_end_ = state.lead_end;
   forget(n_tokens);
 }
 
@@ -320,6 +314,8 @@ void Observations::restore(int64_t n_tokens, std::vector<eviction::QueryMoments>
 std::string Observations::missing(const eviction::Needs& needs) const {
   if (needs.attention_sum && !recorded_.attention_sum)
     return "attention sums";
+  if (needs.echo && !recorded_.echo)
+    return "echoes";
   if (needs.query_moments && !recorded_.query_moments)
     return "query moments";
   return needs.reconstruction && !recorded_.reconstruction ? "reconstruction" : "";
@@ -328,9 +324,18 @@ std::string Observations::missing(const eviction::Needs& needs) const {
 void Observations::copy_layer(const Observations& parent, int layer, bool tested) {
   const int n_kv_heads = engine_.model->hyper().n_kv_heads;
   n_added_[static_cast<size_t>(layer)] = parent.n_added_[static_cast<size_t>(layer)];
+  if (recorded_.echo) {
+    lead_end_[static_cast<size_t>(layer)] = parent.lead_end_[static_cast<size_t>(layer)];
+    std::copy_n(parent.lead_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(layer) * lead_floats()),
+                lead_floats(), lead_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(layer) * lead_floats()));
+  }
   for (int head = 0; head < n_kv_heads; ++head) {
     if (recorded_.attention_sum)
       store_.set_notes(sequence_, layer, head, columns_.attention_sum, parent.attention_sum(layer, head));
+    if (recorded_.echo) {
+      store_.set_notes(sequence_, layer, head, columns_.past, parent.notes(layer, head, parent.columns_.past));
+      store_.set_notes(sequence_, layer, head, columns_.echo, parent.echo(layer, head));
+    }
     if (recorded_.reconstruction && tested)
       store_.set_notes(sequence_, layer, head, columns_.reconstruction, parent.reconstruction(layer, head));
     if (recorded_.query_moments)
@@ -348,12 +353,18 @@ void Observations::attach(int layer, const eviction::Needs& needs, std::span<con
   for (size_t i = needs.tokens ? token_kinds_.size() : tokens.size(); i < tokens.size(); ++i)
     token_kinds_.push_back(engine_.tokenizer == nullptr ? 0 : token_kind(*engine_.tokenizer, tokens[i]));
   history.attention_sum.resize(in.heads.size());
+  history.past.resize(in.heads.size());
+  history.echo.resize(in.heads.size());
   history.reconstruction.resize(in.heads.size());
   for (size_t h = 0; h < in.heads.size(); ++h) {
     eviction::HeadInput& head = in.heads[h];
     head.n_layers = hyper.n_layers;
     if (needs.attention_sum)
       head.attention_sum = history.attention_sum[h] = attention_sum(layer, head.head);
+    if (needs.echo) {
+      head.past = history.past[h] = past(layer, head.head, head.n_tokens);
+      head.echo = history.echo[h] = echo(layer, head.head);
+    }
     if (needs.reconstruction)
       head.reconstruction = history.reconstruction[h] = reconstruction(layer, head.head);
     if (needs.query_moments) {
@@ -377,6 +388,16 @@ std::vector<float> Observations::notes(int layer, int head, int column) const {
 std::vector<float> Observations::attention_sum(int layer, int head) const {
   return notes(layer, head, columns_.attention_sum);
 }
+std::vector<float> Observations::past(int layer, int head, int32_t n_tokens) const {
+  std::vector<float> mean = notes(layer, head, columns_.past);
+  const KvHeadView rows = store_.view(sequence_, layer, head);
+  for (size_t row = 0; row < mean.size(); ++row) {
+    const int32_t n = past_queries(rows.position(static_cast<int32_t>(row)), n_tokens);
+    mean[row] = n > 0 ? mean[row] / static_cast<float>(n) : 0.0F;
+  }
+  return mean;
+}
+std::vector<float> Observations::echo(int layer, int head) const { return notes(layer, head, columns_.echo); }
 std::vector<float> Observations::reconstruction(int layer, int head) const {
   return notes(layer, head, columns_.reconstruction);
 }

@@ -14,11 +14,11 @@
 #include "eviction/policy.h"
 #include "eviction/select.h"
 #include "kv/store.h"
+#include "session/query_weights.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
 
-inline constexpr int kSumQueries = 64;
 // The queries of the first positions are outliers and left out of the moments (Expected Attention, as kvpress).
 inline constexpr int32_t kSinkQueries = 4;
 
@@ -38,6 +38,8 @@ struct Repeated {
 // What the HeadInputs of one eviction point to.
 struct LayerHistory {
   std::vector<std::vector<float>> attention_sum;   // [kv head][row]
+  std::vector<std::vector<float>> past;            // same
+  std::vector<std::vector<float>> echo;            // same
   std::vector<std::vector<float>> reconstruction;  // same
 };
 
@@ -47,7 +49,9 @@ class Observations {
   Observations(const Engine& engine, const eviction::Needs& recorded, kv::Store& store, kv::SequenceId sequence);
 
   // True: every query must come by, through add() or add_pending().
-  bool wants_queries() const { return recorded_.attention_sum || recorded_.query_moments; }
+  bool wants_queries() const { return recorded_.attention_sum || recorded_.query_moments || recorded_.echo; }
+  // Whether layers may be added at different tokens while decoding: echoes alone are recorded.
+  bool takes_turns() const { return recorded_.echo && !recorded_.attention_sum && !recorded_.query_moments; }
   // Queries that the ring must hold so that decoding can add them in blocks; 0: none.
   static int ring_size(const eviction::Needs& recorded);
 
@@ -61,7 +65,9 @@ class Observations {
   // Positions from n_tokens on no longer exist. What their queries have added stays in the sums.
   void forget(int64_t n_tokens);
 
-  HistoryState state() const { return {.n_added = n_added_, .moments = moments_}; }
+  HistoryState state() const {
+    return {.n_added = n_added_, .moments = moments_, .lead = lead_, .lead_end = lead_end_};
+  }
   // Of a sequence of n_tokens that has the same shape and records the same.
   void adopt(const HistoryState& state, int64_t n_tokens);
   // The sequence was read elsewhere up to n_tokens, and its rows (with their notes) put into the store: goes on from
@@ -80,14 +86,21 @@ class Observations {
 
   // For tests and introspection. f32 [rows of the head]; empty where the column is not kept.
   std::vector<float> attention_sum(int layer, int head) const;
+  std::vector<float> past(int layer, int head, int32_t n_tokens) const;  // means over the queries so far
+  std::vector<float> echo(int layer, int head) const;
   std::vector<float> reconstruction(int layer, int head) const;
   const eviction::QueryMoments& moments(int layer, int head) const;
 
  private:
   std::vector<float> notes(int layer, int head, int column) const;
-  void add_weights(int layer, const LayerQueries& queries);
+  // Adds the softmax weights of these queries, means over the group, to a column of notes.
+  void add_weights(int layer, const LayerQueries& queries, int column);
+  void add_past(int layer, const LayerQueries& queries);
+  void add_echo(int layer, const LayerQueries& queries);
   void add_moments(int layer, const LayerQueries& queries);
   void add_query_moments(int layer, int query_head, const LayerQueries& queries, std::span<const float> turns);
+  size_t query_width() const;  // floats of a position, all heads
+  size_t lead_floats() const;  // of a layer
   size_t index(int layer, int head) const;
   TileQueries tile(const LayerQueries& queries, int head, size_t begin, size_t end) const;
 
@@ -98,6 +111,8 @@ class Observations {
   kv::SequenceId sequence_;
   std::vector<int64_t> n_added_;                 // [layer]: queries below this position were added
   std::vector<eviction::QueryMoments> moments_;  // [layer][kv head]
+  std::vector<float> lead_;                      // as in HistoryState
+  std::vector<int64_t> lead_end_;
   eviction::Rotation rotation_;
   std::vector<uint8_t> token_kinds_;   // by position
   std::vector<float> output_weights_;  // f32 [n_heads * head_dim][n_embd] of one layer

@@ -64,12 +64,12 @@ Status Timeline::evict_due() {
       plan_.own_blocks > 0 ? plan_.own_blocks * kv::block_bytes_total(store_->shape()) : plan_.budget_bytes;
   at.pressure = static_cast<double>(held * kv::block_bytes_total(store_->shape())) / static_cast<double>(limit_bytes);
   begin_round();
-  if (shares_layers())
+  if (shares_layers() && !keeps_shares())
     return divide_due(target, at);
   for (at.layer = 0; at.layer < n_layers; ++at.layer) {
     const EvictionTarget share = layer_target(target, at.layer);
     at.used = static_cast<double>(layer_blocks(at.layer, target.growth)) / static_cast<double>(share.blocks);
-    if (policy_.allocator->layers() == eviction::Allocator::Layers::weighted)
+    if (policy_.allocator->layers() == eviction::Allocator::Layers::weighted || shares_layers())
       at.used = std::min(at.used, whole_use(target));  // layers differ only where the whole is short
     const eviction::Cut cut = policy_.schedule->at_token(at);
     if (!cut.is_due)
@@ -100,7 +100,7 @@ double Timeline::whole_use(const EvictionTarget& target) const {
   return static_cast<double>(blocks) / static_cast<double>(plan_.decoding.blocks * n_layers);
 }
 
-// Layers that share one total have one turn, the first layer's, for all of them.
+// The first division of layers that share one total: one turn, the first layer's, for all of them.
 Status Timeline::divide_due(const EvictionTarget& target, eviction::LayerMoment at) {
   at.layer = 0;
   at.used = whole_use(target);

@@ -19,12 +19,17 @@ namespace kedge::session {
 struct HistoryState {
   std::vector<int64_t> n_added;                 // [layer]: queries below this position were added
   std::vector<eviction::QueryMoments> moments;  // [layer][kv head], or none
+  // For echoes: the last queries that were added, f32 [layer][kEchoReach][n_heads * head_dim], and the position behind
+  // them (-1: none yet). Both empty where no echo is recorded.
+  std::vector<float> lead;
+  std::vector<int64_t> lead_end;
 };
 
 struct LayerNote {  // shared layers: what was measured when the layer was last scored
   double demand = 1;
   std::vector<double> measured;  // [kv head]
   int64_t n_tokens = 0;          // the sequence's length then; 0: never
+  double share = 0;              // rows that the last division left it beyond those of every layer; 0: none yet
 };
 
 struct Snapshot {

@@ -36,6 +36,10 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   NoteColumns columns;
   if (needs.attention_sum)
     columns.attention_sum = columns.n_notes++;
+  if (needs.echo) {
+    columns.past = columns.n_notes++;
+    columns.echo = columns.n_notes++;
+  }
   if (needs.reconstruction)
     columns.reconstruction = columns.n_notes++;
   return columns;
@@ -44,6 +48,7 @@ NoteColumns note_columns(const eviction::Needs& needs) {
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {
   return policy.needs() | eviction::Needs{.window = options.n_observed,
                                           .attention_sum = options.histories.attention_sum,
+                                          .echo = options.histories.echo,
                                           .query_moments = options.histories.query_moments,
                                           .reconstruction = options.histories.reconstruction};
 }
@@ -358,7 +363,7 @@ Status Timeline::run_layer(const Chunk& chunk, int layer, std::span<const int32_
                                      .port = &prompt_attention_});
     if (!status)
       return status;
-    observations_->add(layer, {.q = graph_queries_.data(), .positions = where});
+    add_queries(layer, {.q = graph_queries_.data(), .positions = where});
   }
   return {};
 }
@@ -461,8 +466,7 @@ Status Timeline::decode(Token token) {
   ++n_tokens_;
   tokens_.push_back(token);
   text_->append({&token, 1});
-  if (n_tokens_ % kSumQueries == 0)
-    add_pending_queries();
+  add_due_queries();
   trace(static_cast<double>(n_tokens_));
   ++counters_.generated_tokens;
   counters_.decode_seconds += watch.seconds();
@@ -470,10 +474,39 @@ Status Timeline::decode(Token token) {
   return {};
 }
 
+// Of a graph of a prompt. Time of the policy.
+void Timeline::add_queries(int layer, const LayerQueries& queries) {
+  const Stopwatch watch;
+  observations_->add(layer, queries);
+  counters_.policy_ms += watch.milliseconds();
+}
+
+// While decoding: what was decoded since the last time, before the ring has no more room for it. Echoes cost the most,
+// so where they are recorded layers take turns and no token pays for all of them; else all layers add at once, blocks
+// that a prompt's queries would have.
+void Timeline::add_due_queries() {
+  if (!observations_->wants_queries())
+    return;
+  if (!observations_->takes_turns()) {
+    if (n_tokens_ % kSumQueries == 0)
+      add_pending_queries();
+    return;
+  }
+  const Stopwatch watch;
+  const int n_layers = engine_.model->hyper().n_layers;
+  for (int layer = 0; layer < n_layers; ++layer) {
+    if (n_tokens_ % kSumQueries == layer * kSumQueries / n_layers)
+      observations_->add_pending(layer, taps_, n_tokens_);
+  }
+  counters_.policy_ms += watch.milliseconds();
+}
+
 // What was decoded since the last time, in all layers.
 void Timeline::add_pending_queries() {
+  const Stopwatch watch;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
     observations_->add_pending(layer, taps_, n_tokens_);
+  counters_.policy_ms += watch.milliseconds();
 }
 
 // ---- room ----

@@ -47,6 +47,8 @@ Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const Sessio
 // Columns of notes beside a row's score; -1: not kept.
 struct NoteColumns {
   int attention_sum = -1;
+  int past = -1;
+  int echo = -1;
   int reconstruction = -1;
   int n_notes = 1;  // with the score
 };
@@ -59,6 +61,7 @@ Request session_request(const Engine& engine, const SessionOptions& options, con
 Result<Plan> plan_session(const Engine& engine, const SessionOptions& options, const eviction::Policy& policy);
 
 class Observations;
+struct LayerQueries;
 struct Probe;
 
 int64_t rows_of(const eviction::LayerInput& in);  // over its heads
@@ -149,6 +152,8 @@ class Timeline final : public attention::KvRows {
   Status copy_layer(const Timeline& parent, int layer);
   void embed(std::span<const Token> tokens, std::vector<float>& hidden);
   void start_recording(const eviction::Needs& recorded);
+  void add_queries(int layer, const LayerQueries& queries);
+  void add_due_queries();
   void add_pending_queries();
   // Repetitions of the chunk, whose queries say what of it matters (reconstruct.cpp).
   bool is_repeated(const Chunk& chunk) const;
@@ -164,6 +169,8 @@ class Timeline final : public attention::KvRows {
   bool within(int layer, const EvictionTarget& target) const;
   // Layers that differ (session/evict_layers.cpp).
   bool shares_layers() const { return policy_.allocator->layers() == eviction::Allocator::Layers::shared; }
+  bool keeps_shares() const;
+  void note_shares();
   EvictionTarget layer_target(const EvictionTarget& mean, int layer) const;
   Status join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens);
   Status divide_all(const EvictionTarget& mean);

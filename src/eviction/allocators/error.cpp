@@ -86,15 +86,19 @@ std::vector<double> falling(std::span<const double> values) {
 
 class ErrorDriven final : public Allocator {
  public:
-  explicit ErrorDriven(const OptionValues& options) : window_(static_cast<int>(options.numbers.at("window"))) {}
+  explicit ErrorDriven(const OptionValues& options)
+      : window_(static_cast<int>(options.numbers.at("window"))),
+        echo_(static_cast<float>(options.numbers.at("echo"))) {}
 
-  Needs needs() const override { return {.window = window_, .values = true}; }
+  Needs needs() const override { return {.window = window_, .values = true, .echo = echo_ > 0}; }
   Layers layers() const override { return Layers::shared; }
 
   void make_comparable(const HeadInput& in, std::span<float> score) const override {
-    const std::vector<float> error = single_row_errors(in);
+    std::vector<float> error = single_row_errors(in);
     if (error.empty())
       return;
+    for (size_t i = 0; i < in.echo.size(); ++i)
+      error[i] += echo_ * in.echo[i];
     std::vector<size_t> order;  // unprotected rows, as the scorer ranks them
     for (size_t i = 0; i < score.size(); ++i) {
       if (in.is_protected.empty() || in.is_protected[i] == 0)
@@ -125,6 +129,7 @@ class ErrorDriven final : public Allocator {
 
  private:
   int window_;
+  float echo_;
 };
 
 std::unique_ptr<Allocator> make(const OptionValues& options) { return std::make_unique<ErrorDriven>(options); }
@@ -135,7 +140,8 @@ Method allocator_error() {
   return {.info = {.name = "error",
                    .summary = "rows go where leaving them out would change the output most, over all heads and layers",
                    .source = "the single-row effect of DropKV, OpenReview MqfNzH3TVH; the division is ours",
-                   .options = {integer_option("window", "32", {1, 1024}, "last queries whose outputs are looked at")}},
+                   .options = {integer_option("window", "32", {1, 1024}, "last queries whose outputs are looked at"),
+                               real_option("echo", "0", {0, 1000}, "weight of a row's echo beside its error")}},
           .cost = "window * n * head_dim",
           .make_allocator = make};
 }

@@ -1,0 +1,77 @@
+#include "session/query_weights.h"
+
+#include <algorithm>
+
+namespace kedge::session {
+namespace {
+
+constexpr int64_t kScratchFloats = int64_t{1} << 19;  // of one thread: 2 MiB
+
+}  // namespace
+
+std::vector<Range> blocks_of(std::span<const int32_t> positions) {
+  std::vector<Range> blocks;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i == 0 || positions[i] / kSumQueries != positions[i - 1] / kSumQueries)
+      blocks.push_back({i, i});
+    blocks.back().end = i + 1;
+  }
+  return blocks;
+}
+
+void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile,
+                 const UseQueryWeights& use) {
+  const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
+  const int n = tile.n_queries;
+  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / std::max<int64_t>(floats_each, 1), 1, n));
+  std::vector<float> weights(static_cast<size_t>(batch * floats_each));
+  for (int begin = 0; begin < n; begin += batch) {
+    tile.n_queries = std::min(batch, n - begin);
+    kernels.attention_weights(rows, tile, weights.data());
+    use(std::span<const float>(weights).first(static_cast<size_t>(tile.n_queries * floats_each)));
+    tile.q += tile.row_stride * tile.n_queries;
+    tile.positions += tile.n_queries;
+  }
+}
+
+SomeRows::SomeRows(const KvHeadView& head, const SomePositions& which) : view(head) {
+  const auto row_at = [&](int32_t position) {
+    int32_t low = 0;
+    int32_t high = head.n_rows;
+    while (low < high) {
+      const int32_t middle = low + (high - low) / 2;
+      if (head.position(middle) < position)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+  first = row_at(which.begin);
+  const int32_t n_sinks = std::min(row_at(which.n_sinks), first);
+  const int32_t end = row_at(which.end);
+  const int32_t probe = row_at(which.probe);
+  const auto take = [&](int32_t part_begin, int32_t part_rows, const uint32_t* from, std::vector<uint32_t>& to) {
+    for (int32_t block = 0; block * kBlockRows < part_rows; ++block) {
+      const int32_t begin = part_begin + block * kBlockRows;
+      const int32_t last = std::min(begin + kBlockRows, part_begin + part_rows);
+      const bool is_used = begin < n_sinks || (begin < end && last > first) || last > probe;
+      if (!is_used)
+        continue;
+      to.push_back(from[block]);
+      for (int32_t r = begin; r < last; ++r) {
+        row.push_back(r);
+        counted.push_back(r < n_sinks || (r >= first && r < end) || r >= probe ? 1 : 0);
+      }
+    }
+  };
+  take(0, head.n_body(), head.block_ids, ids);
+  const size_t n_body = row.size();
+  take(head.n_body(), head.n_tail, head.tail_ids, tail_ids);
+  view.block_ids = ids.data();
+  view.tail_ids = tail_ids.data();
+  view.n_rows = static_cast<int32_t>(row.size());
+  view.n_tail = static_cast<int32_t>(row.size() - n_body);
+}
+
+}  // namespace kedge::session

@@ -1,0 +1,50 @@
+// Softmax weights that queries give the rows of a head, in batches of bounded scratch: what histories are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/kv_view.h"
+
+namespace kedge::session {
+
+// Sums run over queries in blocks of positions [64 i, 64 i + 64), so that the size of a graph changes no bit.
+inline constexpr int kSumQueries = 64;
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+// Positions (ascending) cut at multiples of kSumQueries.
+std::vector<Range> blocks_of(std::span<const int32_t> positions);
+
+// use(weights f32 [n * group][n_rows]) for all of a tile's queries, in order.
+using UseQueryWeights = std::function<void(std::span<const float> weights)>;
+void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile, const UseQueryWeights& use);
+
+// Rows [begin, end) by position, those of the sinks, and those from `probe` on.
+struct SomePositions {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t n_sinks = 0;
+  int32_t probe = INT32_MAX;
+};
+
+// The blocks of a head that hold these rows, as rows of their own.
+struct SomeRows {
+  KvHeadView view;
+  std::vector<uint32_t> ids, tail_ids;
+  std::vector<int32_t> row;      // of the head, for each row of `view`
+  std::vector<uint8_t> counted;  // whether it is one of those (blocks have others at their ends)
+  int32_t first = 0;             // the head's first row at or behind `begin`
+
+  SomeRows(const KvHeadView& head, const SomePositions& which);
+  SomeRows(const SomeRows&) = delete;
+  SomeRows& operator=(const SomeRows&) = delete;
+};
+
+}  // namespace kedge::session
