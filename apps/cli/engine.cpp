@@ -62,7 +62,7 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
 std::string effective_policy(const SessionOptions& options) {
   if (!options.policy.empty())
     return options.policy;
-  return options.budget.kind == Budget::Kind::unlimited ? "none" : "andpro";
+  return options.budget.kind == Budget::Kind::unlimited ? "none" : "echo";
 }
 
 std::string cache_types(const SessionOptions& options) {

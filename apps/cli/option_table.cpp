@@ -77,7 +77,7 @@ constexpr OptionSpec kTable[] = {
      "hard limit of the KV store: 512MiB (bytes), 25% (of the full cache of this request) or 2048tok (rows per kv "
      "head); not given: no limit"},
     {"", "--kv-policy", "POLICY", kGroupBudget, kModel, &Settings::kv_policy,
-     "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: andpro with a "
+     "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: echo with a "
      "budget, none without"},
     {"", "--kv-sinks", "N", kGroupBudget, kModel | kBench, &Settings::kv_sinks,
      "first rows that are never evicted; not given: the policy's default"},
@@ -146,7 +146,7 @@ constexpr OptionSpec kTable[] = {
 
     // eval's grid
     {"", "--kv-policy", "LIST", kGroupGrid, kEval, &Settings::eval_policies,
-     "policies, as in andpro,snapkv:pool=7,streaming; see `kedge policies`"},
+     "policies, as in echo,snapkv:pool=7,streaming; see `kedge policies`"},
     {"", "--kv-budget", "LIST", kGroupGrid, kEval, &Settings::eval_budgets,
      "budgets, as in 50%,25% (of each prompt), 256tok (rows per kv head) or 16MiB"},
     {"", "--lengths", "LIST", kGroupGrid, kEval, &Settings::lengths, "tokens of a prompt, as in 512,1024,2k"},

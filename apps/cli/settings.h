@@ -84,7 +84,7 @@ struct Settings {
   bool kl_divergence = false;
 
   // eval
-  std::string eval_policies = "andpro";
+  std::string eval_policies = "echo";
   std::string eval_budgets = "50%,25%,10%";
   std::string lengths = "1024";
   std::string depths = "0%,25%,50%,75%,100%";
@@ -125,7 +125,7 @@ struct Settings {
   std::string bench_cache_k = "f16";
   std::string bench_cache_v = "f16";
   std::string bench_budgets = "none";
-  std::string bench_policies = "andpro";
+  std::string bench_policies = "echo";
   int bench_repetitions = 5;
   int bench_delay = 0;
   bool bench_no_warmup = false;

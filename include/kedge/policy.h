@@ -32,8 +32,7 @@ struct PolicyNeeds {
 };
 std::string needs_text(const PolicyNeeds& needs);  // for people: "32 queries, K and V rows"; "nothing"
 
-// Scores of the six rows that every scorer's worked example is about (docs/policies/README.md), and the order in which
-// rows would be kept under a growing budget with nothing protected.
+// Scores of the six rows of every scorer's worked example (docs/policies/README.md), nothing of which is protected.
 struct PolicyExample {
   std::string policy;        // "snapkv:window=1,pool=1"
   std::vector<float> score;  // [6]; empty: no example
@@ -63,8 +62,7 @@ Result<std::string> resolve_policy(std::string_view text);
 
 Result<int> observed_rows(std::string_view policy);  // newest query rows that it looks at; error usage
 
-// What a policy reads that is recorded from the first token on, at a cost for every token (docs/policies.md): a session
-// records what its own policy reads, and what SessionOptions::histories names for its forks.
+// Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {
   bool attention_sum = false;   // the attention that each row has had: a column in the store
   bool echo = false;            // what a sample of all queries looks at, and their echo: two columns

@@ -28,7 +28,7 @@ enum class PrefillOrder { automatic, layer_major, chunked };
 
 struct SessionOptions {
   Budget budget;
-  std::string policy;  // empty: "andpro" with a budget, "none" without
+  std::string policy;  // empty: "echo" with a budget, "none" without
   std::string sinks;   // "4"; empty: the policy's default
   std::string recent;  // "45%" or "64"; empty: the policy's default
   Protection protect;  // rows that stay because of what their tokens are

@@ -228,9 +228,7 @@ ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& ex
   const bool is_shared = allocator.layers() == Allocator::Layers::shared;
   for_each_index(executor, static_cast<int>(n_heads), [&](int i) {
     const size_t h = static_cast<size_t>(i);
-    const int window = allocator.needs().window;
-    HeadInput head =
-        last_queries(in.heads[h], in.measured_queries > 0 ? std::min(window, in.measured_queries) : window);
+    HeadInput head = last_queries(in.heads[h], allocator.needs().window);
     head.is_protected = layer.is_protected[h];
     layer.measured[h] = allocator.measure(head);
     if (is_shared) {

@@ -35,23 +35,41 @@ std::vector<double> kvzip(const PlainHead& head, const OptionValues&) {
 }
 const AddOracle kKvZip("kvzip", kvzip);
 
-// By two passes: what a number is worth is its part of the sum over unprotected rows, times how many they are.
-std::vector<double> echo(const PlainHead& head, const OptionValues& options) {
-  double echoes = 0;
-  double past = 0;
+// What a number is worth: its part of the sum over unprotected rows, times how many they are.
+std::vector<double> by_mean(const PlainHead& head, const std::vector<double>& x) {
+  double sum = 0;
   int n = 0;
   for (int i = 0; i < head.n_rows; ++i) {
-    if (head.is_protected[i])
-      continue;
-    echoes += head.in->echo[i];
-    past += head.in->past[i];
-    ++n;
+    sum += head.is_protected[i] ? 0 : x[i];
+    n += head.is_protected[i] ? 0 : 1;
   }
-  std::vector<double> score;
-  for (int i = 0; i < head.n_rows; ++i) {
-    score.push_back((echoes > 0 ? n * double{head.in->echo[i]} / echoes : 0) +
-                    (past > 0 ? options.numbers.at("past") * n * double{head.in->past[i]} / past : 0));
+  std::vector<double> out(x.size(), 0.0);
+  for (size_t i = 0; i < x.size() && sum > 0; ++i)
+    out[i] = n * x[i] / sum;
+  return out;
+}
+
+std::vector<double> echo(const PlainHead& head, const OptionValues& options) {
+  const auto n = static_cast<size_t>(head.n_rows);
+  std::vector<double> anchor(n, 0.0);
+  for (int t = 0; t < head.n_window; ++t) {
+    for (int g = 0; g < head.group; ++g) {
+      std::vector<double> a(n);
+      for (size_t i = 0; i < n; ++i)
+        a[i] = head.weight(t, g, static_cast<int>(i));
+      a = max_pooled(a, static_cast<int>(options.numbers.at("pool")));
+      for (size_t i = 0; i < n; ++i)
+        anchor[i] += a[i] * dot(head.output(t, g), head.value(static_cast<int>(i)), head.dim);
+    }
   }
+  for (double& one : anchor)
+    one = std::max(one, 0.0);
+  const std::vector<double> echoes = by_mean(head, {head.in->echo.begin(), head.in->echo.end()});
+  const std::vector<double> past = by_mean(head, {head.in->past.begin(), head.in->past.end()});
+  anchor = by_mean(head, anchor);
+  std::vector<double> score(n);
+  for (size_t i = 0; i < n; ++i)
+    score[i] = echoes[i] + options.numbers.at("past") * past[i] + options.numbers.at("anchor") * anchor[i];
   return score;
 }
 const AddOracle kEcho("echo", echo);

@@ -46,7 +46,6 @@ struct LayerInput {
   int32_t growth = 0;
   int64_t rows_total = 0;  // > 0: keep exactly this many rows and do not round to blocks (experiments at equal rows)
   Scoring scoring = Scoring::all;
-  int measured_queries = 0;  // > 0: the allocator looks at no more of the last queries
   // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
   // they are never lowered.
   std::span<const uint8_t> pinned = {};

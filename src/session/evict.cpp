@@ -3,14 +3,15 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "eviction/window_scorer.h"
 #include "session/observations.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
 namespace {
 
-// While tokens are decoded a layer that keeps its share divides only among its heads, and looks at this much of the
-// window: a quarter of it, so that an eviction costs what andpro's does (Caching::queries).
+// While tokens are decoded a layer that keeps its share divides only among its heads, and its policy looks at this much
+// of the window: a quarter of it, so that an eviction costs about what andpro's does (Caching::queries).
 constexpr int kTurnQueries = 8;
 
 }  // namespace
@@ -94,12 +95,15 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   observations_->add_pending(layer, taps_, n_tokens);
   observations_->attach(layer, policy_.needs(), tokens_, history, in);
   CachedScores cached;
-  in.scoring = take_cached(in, cached);
+  if (shares_layers()) {  // what its rows have are an allocator's numbers, not a scorer's
+    for (eviction::HeadInput& head : in.heads)
+      head = eviction::last_queries(head, kTurnQueries);
+  } else {
+    in.scoring = take_cached(in, cached);
+  }
   const bool late = falls_back(in);
   if (late)
     in.scoring = eviction::Scoring::all;
-  if (shares_layers())
-    in.measured_queries = kTurnQueries;
   in.explain = ledger_.explains();
   if (watch_)
     watch_(in);

@@ -72,7 +72,7 @@ Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const Sessio
 
 Result<eviction::Policy> session_policy(const SessionOptions& options) {
   const bool limited = options.budget.kind != Budget::Kind::unlimited;
-  const std::string name = !options.policy.empty() ? options.policy : (limited ? "andpro" : "none");
+  const std::string name = !options.policy.empty() ? options.policy : (limited ? "echo" : "none");
   return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
 }
 

@@ -53,7 +53,7 @@ struct NoteColumns {
   int n_notes = 1;  // with the score
 };
 NoteColumns note_columns(const eviction::Needs& needs);
-// The policy of the options: "andpro" with a budget and "none" without, unless one is named.
+// The policy of the options: "echo" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
 // What the planner is asked.
 Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded);

@@ -1,32 +1,54 @@
 // Echo: rows that the text's own queries look at, in the first reading and once more from behind the text.
-//   score[i] = echo[i] / mean(echo) + past * past[i] / mean(past)
+//   score[i] = echo[i] / mean(echo) + past * past[i] / mean(past) + anchor * b[i] / mean(b)
 // echo: the largest weight that the queries of neighbouring tokens give the row when they ask from behind the text
 // (session/echo.h; a repetition of the text, as KVzip makes it, without making it). past: the mean weight of a sample
-// of all queries since the row was written (H2O, arXiv 2306.14048, by how many could see it). Means are over the
-// unprotected rows of the head. Neither looks at the end of the text more than at the rest of it: what the last tokens
-// ask for comes in by the allocator `error`.
-#include <cmath>
+// of all queries since the row was written (H2O, arXiv 2306.14048, by how many could see it). b: the positive part of
+// AnDPro's score (OpenReview Tdl89SZItB), which sees what the last tokens ask for. Means are over the unprotected rows
+// of the head.
+#include <algorithm>
 
 #include "base/check.h"
 #include "eviction/options.h"
+#include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
 namespace {
 
 class Echo final : public Scorer {
  public:
-  explicit Echo(const OptionValues& options) : past_(options.numbers.at("past")) {}
-  Needs needs() const override { return {.echo = true}; }
+  explicit Echo(const OptionValues& options)
+      : past_(options.numbers.at("past")),
+        anchor_(options.numbers.at("anchor")),
+        window_(static_cast<int>(options.numbers.at("window"))),
+        pool_(static_cast<int>(options.numbers.at("pool"))) {}
+  Needs needs() const override { return {.window = anchor_ > 0 ? window_ : 0, .values = anchor_ > 0, .echo = true}; }
 
   void score(const HeadInput& in, std::span<float> score) const override {
     check(in.echo.size() == score.size() && in.past.size() == score.size(), "echo needs what queries looked at");
     const double echo = share(in, in.echo);
     const double past = past_ * share(in, in.past);
+    const std::vector<float> b = along_anchor(in);
+    const double anchor = anchor_ * share(in, b);
     for (size_t i = 0; i < score.size(); ++i)
-      score[i] = static_cast<float>(echo * in.echo[i] + past * in.past[i]);
+      score[i] = static_cast<float>(echo * in.echo[i] + past * in.past[i] + anchor * b[i]);
   }
 
  private:
+  std::vector<float> along_anchor(const HeadInput& in) const {
+    const auto n_rows = static_cast<size_t>(in.rows.n_rows);
+    const HeadInput head = last_queries(in, anchor_ > 0 ? window_ : 0);
+    std::vector<float> sum(n_rows, 0.0F);
+    for_weight_batches(head, 0, head.n_window, [&](int t, int n, std::span<float> a) {
+      for (size_t at = 0; at < a.size(); at += n_rows)
+        max_pool(a.subspan(at, n_rows), pool_);
+      const float* y = head.y + static_cast<size_t>(t) * static_cast<size_t>(head.group * head.rows.head_dim);
+      head.kernels->anchor_scores(head.rows, a.data(), y, n * head.group, sum.data());
+    });
+    for (float& one : sum)
+      one = std::max(one, 0.0F);
+    return sum;
+  }
+
   // 1 / mean over the unprotected rows; 0 where that is 0.
   static double share(const HeadInput& in, std::span<const float> values) {
     double sum = 0;
@@ -40,7 +62,8 @@ class Echo final : public Scorer {
     return sum > 0 ? static_cast<double>(n) / sum : 0;
   }
 
-  double past_;
+  double past_, anchor_;
+  int window_, pool_;
 };
 
 std::unique_ptr<Scorer> make(const OptionValues& options) { return std::make_unique<Echo>(options); }
@@ -51,13 +74,16 @@ Method scorer_echo() {
   return {.info = {.name = "echo",
                    .summary = "what the text's own queries look at, asked once more from behind the text",
                    .source = "ours; after KVzip, arXiv 2505.23416, and H2O, arXiv 2306.14048",
-                   .options = {real_option("past", "0.3", {0, 1000}, "weight of the attention so far")}},
+                   .options = {real_option("past", "0.3", {0, 1000}, "weight of the attention so far"),
+                               real_option("anchor", "0.3", {0, 1000}, "weight of AnDPro's score"),
+                               integer_option("window", "32", {1, 1024}, "last queries that it looks at"),
+                               odd_option("pool", "11", {1, 63}, "its max-pool of attention along rows; 1: off")}},
           .default_allocator = "error:echo=0.1",
           .default_schedule = "every:n=64,share=0.04",
           .default_sinks = "4",
           .default_recent = "25%",
           .cost = "n; every query asks 512 rows once more, every sixteenth all rows",
-          .example = {"", {3.2667F, 0.6933F, 1.9067F, 0.4533F, 1.0267F, 0.4533F}},
+          .example = {"", {3.4542F, 1.2308F, 1.9067F, 1.2036F, 1.3514F, 0.4533F}},
           .make_scorer = make};
 }
 
