@@ -18,7 +18,7 @@ ENV := tools/with_env
 
 # The main job: a question about a text whose full cache is more than ten times the budget (tools/run_example).
 RUN_BUDGET ?= 7MiB
-RUN_POLICY ?= andpro
+RUN_POLICY ?= echo
 RUN_DEPTH ?= 40
 RUN_ARGS ?=
 PEERS_OUT ?= build/peers

@@ -51,7 +51,7 @@ class Figures(unittest.TestCase):
 
 
 class Winners(unittest.TestCase):
-    CELLS = {("andpro", "10%"): {("t", 1): 1.0, ("t", 2): 0.0}, ("kvpress:a", "10%"): {("t", 1): 0.0, ("t", 2): 0.0},
+    CELLS = {(winners.OURS, "10%"): {("t", 1): 1.0, ("t", 2): 0.0}, ("kvpress:a", "10%"): {("t", 1): 0.0, ("t", 2): 0.0},
              ("kvpress:b", "10%"): {("t", 1): 1.0, ("t", 2): 1.0}, ("kvpress:none", "10%"): {("t", 1): 2.0}}
 
     def test_best_press_by_score_and_by_divergence(self):
@@ -62,7 +62,7 @@ class Winners(unittest.TestCase):
         lines = list(winners.summary({"needle": self.CELLS, "kld": self.CELLS}))
         self.assertTrue(lines[2].endswith("| -0.5000 | 0.5000 | level |"), lines[2])  # one of two samples missed
         self.assertTrue(lines[3].endswith("| +0.5000 | 0.5000 | level |"), lines[3])
-        surely = {("andpro", "5%"): {("t", i): 0.1 for i in range(4)},
+        surely = {(winners.OURS, "5%"): {("t", i): 0.1 for i in range(4)},
                   ("kvpress:a", "5%"): {("t", i): 0.2 for i in range(4)}}
         self.assertTrue(list(winners.summary({"needle": surely}))[2].endswith("| behind |"))
         self.assertTrue(list(winners.summary({"kld": surely}))[2].endswith("| ahead |"))

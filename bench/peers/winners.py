@@ -12,7 +12,7 @@ from pathlib import Path
 import compare
 import run_folder
 
-OURS = "andpro"
+OURS = "echo"
 CONTROLS = ("kvpress:none", "kvpress:random")
 
 
@@ -67,7 +67,7 @@ def ranked(cells, budget, higher_is_better):
 
 def summary(tasks):
     """One line a task and budget, and whether ours is behind anywhere."""
-    yield "| task | budget | n | `andpro` | best of kvpress | its figure | `andpro` less it | paired s.e. | |"
+    yield f"| task | budget | n | `{OURS}` | best of kvpress | its figure | `{OURS}` less it | paired s.e. | |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for task, cells in tasks.items():
         for budget in budgets_of(cells):

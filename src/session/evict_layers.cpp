@@ -148,7 +148,10 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
   if (n_layers == hyper.n_layers)
     note_shares();
   counters_.evictions += static_cast<int64_t>(layers.size());
-  counters_.policy_ms += watch.milliseconds();
+  const double ms = watch.milliseconds();
+  counters_.policy_ms += ms;
+  for (const eviction::SharedLayer& layer : layers)  // it was for all of them
+    ledger_.add_ms(layer.layer, ms / static_cast<double>(layers.size()));
   return status;
 }
 

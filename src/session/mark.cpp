@@ -121,10 +121,10 @@ Status Timeline::rewind(int64_t n_tokens) {
     return refused("allowed are 0.." + std::to_string(n_tokens_));
   if (n_tokens == n_tokens_)
     return {};
-  if (observations_->wants_queries() || store_->shape().n_notes > 1 || shares_layers() || taps_.running().is_on())
-    return refused("the policy keeps a history, which the tokens behind it are part of");
   if (n_tokens < evicted_until_)
     return refused("rows were evicted when there were " + std::to_string(evicted_until_));
+  if (observations_->wants_queries() || store_->shape().n_notes > 1 || shares_layers() || taps_.running().is_on())
+    return refused("the policy keeps a history, which the tokens behind it are part of");
   if (!taps_.reach_back_to(static_cast<int32_t>(n_tokens))) {
     return refused("the policy observes the last " + std::to_string(taps_.window()) +
                    " queries, and what it saw of those before that token is gone");

@@ -157,8 +157,8 @@ bool Timeline::falls_back(const eviction::LayerInput& in) {
   if (schedule_.clock.wants_sample() && rows > 0) {
     eviction::HeadInput slice = eviction::last_queries(in.heads.front(), policy_.scorer->needs().window);
     slice.rows.n_rows = std::min<int32_t>(slice.rows.n_rows, kSampleRows);
-    slice.attention_sum = slice.attention_sum.first(std::min<size_t>(slice.attention_sum.size(), kSampleRows));
-    slice.reconstruction = slice.reconstruction.first(std::min<size_t>(slice.reconstruction.size(), kSampleRows));
+    for (std::span<const float>* history : {&slice.attention_sum, &slice.past, &slice.echo, &slice.reconstruction})
+      *history = history->first(std::min<size_t>(history->size(), kSampleRows));
     std::vector<float> score(static_cast<size_t>(slice.rows.n_rows));
     const Stopwatch watch;
     policy_.scorer->score(slice, score);

@@ -363,7 +363,8 @@ Status Timeline::run_layer(const Chunk& chunk, int layer, std::span<const int32_
                                      .port = &prompt_attention_});
     if (!status)
       return status;
-    add_queries(layer, {.q = graph_queries_.data(), .positions = where});
+    const LayerQueries queries{.q = graph_queries_.data(), .positions = where};
+    add_queries(layer, &queries);
   }
   return {};
 }
@@ -474,39 +475,40 @@ Status Timeline::decode(Token token) {
   return {};
 }
 
-// Of a graph of a prompt. Time of the policy.
-void Timeline::add_queries(int layer, const LayerQueries& queries) {
+// Recording what queries look at is time of the policy.
+void Timeline::add_queries(int layer, const LayerQueries* queries) {
+  if (!observations_->wants_queries())
+    return;
   const Stopwatch watch;
-  observations_->add(layer, queries);
-  counters_.policy_ms += watch.milliseconds();
+  if (queries != nullptr)
+    observations_->add(layer, *queries);
+  else
+    observations_->add_pending(layer, taps_, n_tokens_);
+  const double ms = watch.milliseconds();
+  counters_.policy_ms += ms;
+  ledger_.add_ms(layer, ms);
 }
 
 // While decoding: what was decoded since the last time, before the ring has no more room for it. Echoes cost the most,
 // so where they are recorded layers take turns and no token pays for all of them; else all layers add at once, blocks
 // that a prompt's queries would have.
 void Timeline::add_due_queries() {
-  if (!observations_->wants_queries())
-    return;
   if (!observations_->takes_turns()) {
     if (n_tokens_ % kSumQueries == 0)
       add_pending_queries();
     return;
   }
-  const Stopwatch watch;
   const int n_layers = engine_.model->hyper().n_layers;
   for (int layer = 0; layer < n_layers; ++layer) {
     if (n_tokens_ % kSumQueries == layer * kSumQueries / n_layers)
-      observations_->add_pending(layer, taps_, n_tokens_);
+      add_queries(layer, nullptr);
   }
-  counters_.policy_ms += watch.milliseconds();
 }
 
 // What was decoded since the last time, in all layers.
 void Timeline::add_pending_queries() {
-  const Stopwatch watch;
   for (int layer = 0; layer < engine_.model->hyper().n_layers; ++layer)
-    observations_->add_pending(layer, taps_, n_tokens_);
-  counters_.policy_ms += watch.milliseconds();
+    add_queries(layer, nullptr);
 }
 
 // ---- room ----

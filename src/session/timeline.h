@@ -152,7 +152,7 @@ class Timeline final : public attention::KvRows {
   Status copy_layer(const Timeline& parent, int layer);
   void embed(std::span<const Token> tokens, std::vector<float>& hidden);
   void start_recording(const eviction::Needs& recorded);
-  void add_queries(int layer, const LayerQueries& queries);
+  void add_queries(int layer, const LayerQueries* queries);  // nullptr: those that the ring holds
   void add_due_queries();
   void add_pending_queries();
   // Repetitions of the chunk, whose queries say what of it matters (reconstruct.cpp).

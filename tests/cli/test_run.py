@@ -50,7 +50,7 @@ class Run(KedgeTest):
     def test_explain_tells_best_and_worst_tokens(self):
         told = self.path("explain.json")
         result, stats = self.run_ok("-p", self.sample(3000, 5), "-n", "3", "--temp", "0", "--kv-budget", "25%",
-                                    "--explain", "4", "--explain-json", told)
+                                    "--kv-policy", "andpro", "--explain", "4", "--explain-json", told)
         self.assertIn("tokens were judged in 90 kv heads of 30 layers", result.err)
         self.assertRegex(result.err, r"position +text +rank +score +attention +projection +held by +by layer")
         with open(told) as f:

@@ -128,7 +128,7 @@ class Sessions(KedgeTest):
         self.run_ok("-f", self.text, "-n", "4", *GREEDY, *BUDGET, "--session", self.file)
         result = self.kedge("inspect", self.file)
         self.assertEqual(result.code, 0, result)
-        for word in ("5MiB", "andpro", "evicted", "sha256", "checksums"):
+        for word in ("5MiB", "echo", "evicted", "sha256", "checksums"):
             self.assertIn(word, result.out)
         report = json.loads(self.kedge("inspect", self.file, "--json").out)
         self.assertGreater(report["evicted_rows"], 0)
@@ -142,7 +142,7 @@ class Sessions(KedgeTest):
         run = ["run", "-m", MODEL, "-p", "x", "-n", "1"]
         use = [*run, "--session", self.file, "--append"]
         self.assert_error(self.kedge(*use, "--kv-budget", "6MiB"), 2, "--kv-budget", "6MiB", "5MiB")
-        self.assert_error(self.kedge(*use, "--kv-policy", "snapkv"), 2, "--kv-policy", "snapkv", "andpro")
+        self.assert_error(self.kedge(*use, "--kv-policy", "snapkv"), 2, "--kv-policy", "snapkv", "echo")
         self.assert_error(self.kedge(*run, "--append"), 2, "--append", "--session")
         self.assert_error(self.kedge(*run, "--session-ro", "--session", self.path("none")), 2, "none")
         self.assert_error(self.kedge(*run, "--question", "q", "--interactive"), 2, "--interactive")
