@@ -51,7 +51,8 @@ class Figures(unittest.TestCase):
 
 
 class Winners(unittest.TestCase):
-    CELLS = {(winners.OURS, "10%"): {("t", 1): 1.0, ("t", 2): 0.0}, ("kvpress:a", "10%"): {("t", 1): 0.0, ("t", 2): 0.0},
+    CELLS = {(winners.OURS, "10%"): {("t", 1): 1.0, ("t", 2): 0.0},
+             ("kvpress:a", "10%"): {("t", 1): 0.0, ("t", 2): 0.0},
              ("kvpress:b", "10%"): {("t", 1): 1.0, ("t", 2): 1.0}, ("kvpress:none", "10%"): {("t", 1): 2.0}}
 
     def test_best_press_by_score_and_by_divergence(self):

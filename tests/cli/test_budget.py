@@ -28,12 +28,16 @@ class Budget(KedgeTest):
     def test_a_time_limit_that_cannot_be_met_falls_back_every_time(self):
         prompt = self.path("long.txt", self.sample(9000, 8))
         result, stats = self.run_ok("-f", prompt, "-n", "70", "--temp", "0", "--kv-budget", "8MiB",
-                                    "--kv-time-limit", "1")
+                                    "--kv-policy", "andpro", "--kv-time-limit", "1")
         self.assertGreater(stats["evictions"], 0)
         self.assertEqual(stats["policy_fallbacks"], stats["evictions"])
         self.assertGreater(stats["policy_fallback_rounds"], 0)
         self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"])
         self.assertIn("over the time limit", result.err.splitlines()[-1])
+        # Layers that share one total are scored once and divided many times.
+        _, shared = self.run_ok("-f", prompt, "-n", "2", "--temp", "0", "--kv-budget", "8MiB", "--kv-time-limit", "1")
+        self.assertGreaterEqual(shared["policy_fallbacks"], 30)
+        self.assertLessEqual(shared["kv_peak_bytes"], shared["kv_budget_bytes"])
         _, unhurried = self.run_ok("-f", prompt, "-n", "70", "--temp", "0", "--kv-budget", "8MiB")
         self.assertEqual(unhurried["policy_fallbacks"], 0)
         self.assertGreater(unhurried["decode_max_ms"], unhurried["decode_p50_ms"])
