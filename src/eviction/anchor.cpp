@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/check.h"
+#include "eviction/window_scorer.h"
+
 namespace kedge::eviction {
 namespace {
 
@@ -51,6 +54,22 @@ std::vector<float> window_mean(const HeadInput& in, int n) {
 
 std::vector<float> running_mean(const HeadInput& in, int n) {
   return in.running_y.empty() ? window_mean(in, n) : repeated(in.running_y, n);
+}
+
+void add_anchor_scores(const HeadInput& in, int begin, int end, int pool, std::span<float> sum,
+                       const ChangeAnchor& change) {
+  check(in.y != nullptr || begin >= end, "a projection needs the heads' outputs");
+  const auto n_rows = static_cast<size_t>(in.rows.n_rows);
+  const size_t query_floats = static_cast<size_t>(in.group) * static_cast<size_t>(in.rows.head_dim);
+  for_weight_batches(in, begin, end, [&](int t, int n, std::span<float> a) {
+    const float* first = in.y + static_cast<size_t>(t) * query_floats;
+    std::vector<float> anchor(first, first + static_cast<size_t>(n) * query_floats);
+    if (change)
+      change(n, a, anchor);
+    for (size_t at = 0; at < a.size(); at += n_rows)
+      max_pool(a.subspan(at, n_rows), pool);
+    in.kernels->anchor_scores(in.rows, a.data(), anchor.data(), n * in.group, sum.data());
+  });
 }
 
 }  // namespace kedge::eviction

@@ -32,16 +32,20 @@ bool is_within(const eviction::LayerInput& all) {
 
 }  // namespace
 
-EvictionTarget Timeline::layer_target(const EvictionTarget& mean, int layer) const {
+std::vector<EvictionTarget> Timeline::layer_targets(const EvictionTarget& mean) const {
+  const model::HyperParams& hyper = engine_.model->hyper();
   const bool is_weighted = policy_.allocator->layers() == eviction::Allocator::Layers::weighted;
   if (!is_weighted && !keeps_shares())
-    return mean;
-  const model::HyperParams& hyper = engine_.model->hyper();
+    return std::vector<EvictionTarget>(static_cast<size_t>(hyper.n_layers), mean);
   LayerWeights layers{.weight = {}, .n_kv_heads = hyper.n_kv_heads, .fixed_rows = fixed_rows(policy_)};
   for (int l = 0; l < hyper.n_layers; ++l)
     layers.weight.push_back(is_weighted ? policy_.allocator->layer_weight(l, hyper.n_layers)
                                         : layer_notes_[static_cast<size_t>(l)].share);
-  return weigh_layers(mean, layers)[static_cast<size_t>(layer)];
+  return weigh_layers(mean, layers);
+}
+
+EvictionTarget Timeline::layer_target(const EvictionTarget& mean, int layer) const {
+  return layer_targets(mean)[static_cast<size_t>(layer)];
 }
 
 // Whether a division has said what each layer gets: until the next one, layers are evicted one by one, in turns.

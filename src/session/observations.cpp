@@ -39,10 +39,11 @@ Observations::Observations(const Engine& engine, const eviction::Needs& recorded
       sequence_(sequence),
       n_added_(static_cast<size_t>(engine.model->hyper().n_layers), 0) {
   const model::HyperParams& hyper = engine_.model->hyper();
-  rotation_ = rotation_of(hyper.rope);
+  if (recorded_.query_moments || recorded_.echo)
+    rotation_ = rotation_of(hyper.rope);
   if (recorded_.echo) {
     lead_end_.assign(static_cast<size_t>(hyper.n_layers), -1);
-    lead_.assign(static_cast<size_t>(hyper.n_layers) * lead_floats(), 0.0F);
+    lead_.assign(static_cast<size_t>(hyper.n_layers) * kEchoReach * query_width(), 0.0F);
   }
   if (!recorded_.query_moments)
     return;
@@ -69,7 +70,10 @@ size_t Observations::query_width() const {
   return static_cast<size_t>(hyper.n_heads) * static_cast<size_t>(hyper.head_dim);
 }
 
-size_t Observations::lead_floats() const { return kEchoReach * query_width(); }
+std::span<float> Observations::lead(int layer) {
+  const size_t n = kEchoReach * query_width();
+  return std::span(lead_).subspan(static_cast<size_t>(layer) * n, n);
+}
 
 // Queries [begin, end) of the group of one kv head.
 TileQueries Observations::tile(const LayerQueries& queries, int head, size_t begin, size_t end) const {
@@ -111,7 +115,7 @@ void Observations::add_pending(int layer, const attention::Taps& taps, int64_t n
       {.layer = layer, .first_head = 0, .group = hyper.n_heads, .n_tokens = static_cast<int32_t>(n_tokens)});
   check(static_cast<int64_t>(window.positions.size()) >= n_pending, "the ring holds what was not added yet");
   const size_t skip = window.positions.size() - static_cast<size_t>(n_pending);
-  const size_t width = static_cast<size_t>(hyper.n_heads) * static_cast<size_t>(hyper.head_dim);
+  const size_t width = query_width();
   add(layer, {.q = window.q.data() + skip * width, .positions = std::span(window.positions).subspan(skip)});
 }
 
@@ -160,12 +164,12 @@ void Observations::add_past(int layer, const LayerQueries& queries) {
 void Observations::add_echo(int layer, const LayerQueries& queries) {
   const model::HyperParams& hyper = engine_.model->hyper();
   const size_t width = query_width();
-  float* const own = lead_.data() + static_cast<size_t>(layer) * lead_floats();
+  const std::span<float> own = lead(layer);
   int64_t& lead_end = lead_end_[static_cast<size_t>(layer)];
   const bool follows = lead_end == queries.positions.front();
   const size_t n_lead = follows ? std::min<size_t>(static_cast<size_t>(lead_end), kEchoReach) : 0;
-  const MovedQueries moved = move_queries(rotation_, {own + lead_floats() - n_lead * width, n_lead * width}, queries.q,
-                                          queries.positions, hyper.head_dim, hyper.n_heads);
+  const MovedQueries moved =
+      move_queries(rotation_, own.last(n_lead * width), queries.q, queries.positions, hyper.head_dim, hyper.n_heads);
   const std::vector<Range> blocks = blocks_of(queries.positions);
   std::vector<EchoedRows> echoed(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
   for_each_index(*engine_.compute, static_cast<int>(echoed.size()), [&](int i) {
@@ -189,8 +193,8 @@ void Observations::add_echo(int layer, const LayerQueries& queries) {
   // The last queries lead the next ones.
   const size_t n = queries.positions.size();
   const size_t n_new = std::min<size_t>(n, kEchoReach);
-  std::copy(own + n_new * width, own + lead_floats(), own);
-  std::copy(queries.q + (n - n_new) * width, queries.q + n * width, own + lead_floats() - n_new * width);
+  std::ranges::copy(own.subspan(n_new * width), own.begin());
+  std::copy(queries.q + (n - n_new) * width, queries.q + n * width, own.last(n_new * width).begin());
   lead_end = int64_t{queries.positions.back()} + 1;
 }
 
@@ -326,8 +330,9 @@ void Observations::copy_layer(const Observations& parent, int layer, bool tested
   n_added_[static_cast<size_t>(layer)] = parent.n_added_[static_cast<size_t>(layer)];
   if (recorded_.echo) {
     lead_end_[static_cast<size_t>(layer)] = parent.lead_end_[static_cast<size_t>(layer)];
-    std::copy_n(parent.lead_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(layer) * lead_floats()),
-                lead_floats(), lead_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(layer) * lead_floats()));
+    const std::span<float> own = lead(layer);
+    std::ranges::copy(std::span(parent.lead_).subspan(static_cast<size_t>(layer) * own.size(), own.size()),
+                      own.begin());
   }
   for (int head = 0; head < n_kv_heads; ++head) {
     if (recorded_.attention_sum)

@@ -99,8 +99,8 @@ class Observations {
   void add_echo(int layer, const LayerQueries& queries);
   void add_moments(int layer, const LayerQueries& queries);
   void add_query_moments(int layer, int query_head, const LayerQueries& queries, std::span<const float> turns);
-  size_t query_width() const;  // floats of a position, all heads
-  size_t lead_floats() const;  // of a layer
+  size_t query_width() const;        // floats of a position, all heads
+  std::span<float> lead(int layer);  // f32 [kEchoReach][n_heads * head_dim]
   size_t index(int layer, int head) const;
   TileQueries tile(const LayerQueries& queries, int head, size_t begin, size_t end) const;
 

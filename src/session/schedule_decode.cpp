@@ -66,11 +66,14 @@ Status Timeline::evict_due() {
   begin_round();
   if (shares_layers() && !keeps_shares())
     return divide_due(target, at);
+  const std::vector<EvictionTarget> shares = layer_targets(target);
+  const bool layers_differ = policy_.allocator->layers() != eviction::Allocator::Layers::equal;
+  double whole = layers_differ ? whole_use(target) : 0;
   for (at.layer = 0; at.layer < n_layers; ++at.layer) {
-    const EvictionTarget share = layer_target(target, at.layer);
+    const EvictionTarget& share = shares[static_cast<size_t>(at.layer)];
     at.used = static_cast<double>(layer_blocks(at.layer, target.growth)) / static_cast<double>(share.blocks);
-    if (policy_.allocator->layers() == eviction::Allocator::Layers::weighted || shares_layers())
-      at.used = std::min(at.used, whole_use(target));  // layers differ only where the whole is short
+    if (layers_differ)
+      at.used = std::min(at.used, whole);  // layers differ only where the whole is short
     const eviction::Cut cut = policy_.schedule->at_token(at);
     if (!cut.is_due)
       continue;
@@ -79,6 +82,7 @@ Status Timeline::evict_due() {
       continue;
     if (Status status = evict_layer(at.layer, cut_to, n_tokens_); !status)
       return status;
+    whole = layers_differ ? whole_use(target) : 0;
   }
   return {};
 }

@@ -171,6 +171,7 @@ class Timeline final : public attention::KvRows {
   bool shares_layers() const { return policy_.allocator->layers() == eviction::Allocator::Layers::shared; }
   bool keeps_shares() const;
   void note_shares();
+  std::vector<EvictionTarget> layer_targets(const EvictionTarget& mean) const;  // [n_layers]
   EvictionTarget layer_target(const EvictionTarget& mean, int layer) const;
   Status join_layer(int layer, const EvictionTarget& mean, int64_t n_tokens);
   Status divide_all(const EvictionTarget& mean);

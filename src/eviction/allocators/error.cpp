@@ -5,7 +5,8 @@
 // rest. The sum of E over all heads of all layers is smallest, among those E allows in whole pools, where the best
 // slopes of E's convex hull are taken first: neighbours in the scorer's order whose e rise are pooled to their mean
 // (pool adjacent violators), and one top-k over the pools' means divides the total. Rows in the middle of a pool keep
-// the scorer's order.
+// the scorer's order. `echo=w` adds w times the row's echo (session/echo.h) to e: heads that
+// are silent now and will be asked later get rows too.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

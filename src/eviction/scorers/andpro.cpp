@@ -5,9 +5,6 @@
 // per query row before the projection; chunks of rows compete by their sums; heads share one top-k (`pooled`).
 // Protected recent rows are not the window: 45 % of the budget against the paper's 32 rows lowered the KL divergence
 // from .202 to .077 at 25 % kept on running text, and kept the passkey (6 of 6).
-#include <algorithm>
-
-#include "base/check.h"
 #include "eviction/anchor.h"
 #include "eviction/exact_term.h"
 #include "eviction/options.h"
@@ -34,21 +31,13 @@ class AndPro final : public WindowScorer {
   PartNames part_names() const override { return {.pool = pool_, .per_attention = "projection"}; }
 
   void add_queries(const HeadInput& in, int begin, int end, std::span<float> sum) const override {
-    check(in.y != nullptr, "andpro needs the heads' outputs");
-    const size_t n_rows = static_cast<size_t>(in.rows.n_rows);
-    const size_t query_floats = static_cast<size_t>(in.group) * static_cast<size_t>(in.rows.head_dim);
-    for_weight_batches(in, begin, end, [&](int t, int n, std::span<float> a) {
-      const float* first = in.y + static_cast<size_t>(t) * query_floats;  // f32 [n * group][head_dim]
-      std::vector<float> anchor(first, first + static_cast<size_t>(n) * query_floats);
+    add_anchor_scores(in, begin, end, pool_, sum, [&](int n, std::span<const float> a, std::vector<float>& anchor) {
       if (anchor_ == "nonprotected")
         subtract_protected(in, a, anchor);
       if (anchor_ == "window")
         anchor = window_mean(in, n);
       if (anchor_ == "running")
         anchor = running_mean(in, n);
-      for (size_t at = 0; at < a.size(); at += n_rows)
-        max_pool(a.subspan(at, n_rows), pool_);
-      in.kernels->anchor_scores(in.rows, a.data(), anchor.data(), n * in.group, sum.data());
     });
   }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "eviction/anchor.h"
 #include "eviction/options.h"
 #include "eviction/window_scorer.h"
 
@@ -35,15 +36,9 @@ class Echo final : public Scorer {
 
  private:
   std::vector<float> along_anchor(const HeadInput& in) const {
-    const auto n_rows = static_cast<size_t>(in.rows.n_rows);
     const HeadInput head = last_queries(in, anchor_ > 0 ? window_ : 0);
-    std::vector<float> sum(n_rows, 0.0F);
-    for_weight_batches(head, 0, head.n_window, [&](int t, int n, std::span<float> a) {
-      for (size_t at = 0; at < a.size(); at += n_rows)
-        max_pool(a.subspan(at, n_rows), pool_);
-      const float* y = head.y + static_cast<size_t>(t) * static_cast<size_t>(head.group * head.rows.head_dim);
-      head.kernels->anchor_scores(head.rows, a.data(), y, n * head.group, sum.data());
-    });
+    std::vector<float> sum(static_cast<size_t>(in.rows.n_rows), 0.0F);
+    add_anchor_scores(head, 0, head.n_window, pool_, sum);
     for (float& one : sum)
       one = std::max(one, 0.0F);
     return sum;
