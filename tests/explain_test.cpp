@@ -116,6 +116,25 @@ TEST_F(Explained, InOneHeadTheBestAreKept) {
     EXPECT_EQ(one->best[i].held_by.size(), i < 60 - 32 ? 1U : 0U) << i;
 }
 
+// The scorer's parts are told with the scores, before the layers divide.
+TEST_F(Explained, LayersThatShareATotalTellPartsAndWhatIsProtected) {
+  for (const bool decodes : {false, true}) {
+    const auto session = read("echo", "25%", true, decodes);
+    const Result<Explanation> all = session->explain({.n = 1000});
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    EXPECT_EQ(all->part_names, (std::vector<std::string>{"echo", "past", "anchor"}));
+    for (const auto* list : {&all->best, &all->worst}) {
+      for (const ExplainedToken& row : *list) {
+        for (const double part : row.parts)
+          EXPECT_TRUE(std::isfinite(part) && part >= 0) << row.position;
+      }
+    }
+    const auto is_sink = [](const ExplainedToken& row) { return row.position < 4; };
+    EXPECT_TRUE(std::ranges::none_of(all->best, is_sink)) << "sinks are protected, not judged";
+    EXPECT_EQ(read("echo", "25%", false, decodes)->kv_map().layers, session->kv_map().layers);
+  }
+}
+
 TEST_F(Explained, WithoutEvictionsNothingIsJudged) {
   const auto session = read("andpro", "100%");
   const Result<Explanation> all = session->explain({});

@@ -226,12 +226,16 @@ ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& ex
   score_or_keep(scorer, in, heads, executor, layer);
 
   const bool is_shared = allocator.layers() == Allocator::Layers::shared;
+  if (is_shared && in.explain)
+    layer.parts.resize(n_heads);
   for_each_index(executor, static_cast<int>(n_heads), [&](int i) {
     const size_t h = static_cast<size_t>(i);
     HeadInput head = last_queries(in.heads[h], allocator.needs().window);
     head.is_protected = layer.is_protected[h];
     layer.measured[h] = allocator.measure(head);
     if (is_shared) {
+      if (in.explain)
+        layer.parts[h] = scorer.explain(heads[h], layer.score[h]);
       spread_over_chunks(layer.is_protected[h], layer.chunk, layer.score[h]);
       allocator.make_comparable(head, layer.score[h]);
     }
@@ -248,7 +252,8 @@ LayerDecision decide_layer(const Policy& policy, const LayerInput& in, Executor&
   const std::vector<int32_t> rows = rows_per_head(policy, in, scores_of(layer), rows_total_of(in));
   LayerDecision decision;
   decision.keep.resize(in.heads.size());
-  decision.parts.resize(in.heads.size());
+  if (in.explain)
+    decision.parts.resize(in.heads.size());
   for_each_index(executor, static_cast<int>(in.heads.size()), [&](int i) {
     const size_t h = static_cast<size_t>(i);
     const int64_t k = std::max<int64_t>(rows[h], 1);

@@ -49,7 +49,7 @@ struct LayerInput {
   // By position: not 0 = protected wherever a head holds it; empty: none. Whoever pins sees to it that the rows fit:
   // they are never lowered.
   std::span<const uint8_t> pinned = {};
-  bool explain = false;  // fill LayerDecision::parts
+  bool explain = false;  // fill `parts` of what comes back
 };
 // What must be kept whatever the scores are, lowered to what fits: see decide_layer().
 struct Protection {
@@ -69,6 +69,7 @@ struct ScoredLayer {
   int chunk = 1;
   std::vector<double> measured;  // [kv head]
   double demand = 1;
+  std::vector<std::vector<ScorePart>> parts;  // [kv head], of the scorer; empty: not asked for, or layers do not share
 };
 LayerScores scores_of(const ScoredLayer& layer);
 ScoredLayer score_layer(const Policy& policy, const LayerInput& in, Executor& executor);

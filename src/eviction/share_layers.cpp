@@ -35,9 +35,9 @@ std::vector<int32_t> whole_blocks(const LayerInput& all, std::span<const std::ve
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> divide_layers(const Allocator& allocator, const LayerInput& all,
-                                                std::span<const SharedLayer> layers, Executor& executor) {
-  const std::vector<std::vector<uint8_t>> flags = protection_flags(all, layers);
+Division divide_layers(const Allocator& allocator, const LayerInput& all, std::span<const SharedLayer> layers,
+                       Executor& executor) {
+  std::vector<std::vector<uint8_t>> flags = protection_flags(all, layers);
   check(flags.size() == all.heads.size(), "the heads are those of the layers");
   std::vector<LayerScores> scores;
   std::vector<std::span<const float>> score_of;  // [head]
@@ -66,7 +66,7 @@ std::vector<std::vector<int32_t>> divide_layers(const Allocator& allocator, cons
     const auto h = static_cast<size_t>(i);
     keep[h] = select(score_of[h], flags[h], std::max<int64_t>(rows[h], 1), 1);
   });
-  return keep;
+  return {.keep = std::move(keep), .is_protected = std::move(flags)};
 }
 
 }  // namespace kedge::eviction

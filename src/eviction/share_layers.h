@@ -33,9 +33,13 @@ struct SharedLayer {
   int32_t scored_tokens = 0;  // rows from this position on have no score yet: protected
 };
 
-// The rows that stay, for each head of `all.heads` in order: the heads of `layers`, one layer after the other (rows and
-// layer are read; blocks_total, growth and rows_total are of all layers together).
-std::vector<std::vector<int32_t>> divide_layers(const Allocator& allocator, const LayerInput& all,
-                                                std::span<const SharedLayer> layers, Executor& executor);
+// For each head of `all.heads` in order: the heads of `layers`, one layer after the other.
+struct Division {
+  std::vector<std::vector<int32_t>> keep;          // row indices, ascending
+  std::vector<std::vector<uint8_t>> is_protected;  // [row]
+};
+// Of `all` rows and layer are read; blocks_total, growth and rows_total are of all layers together.
+Division divide_layers(const Allocator& allocator, const LayerInput& all, std::span<const SharedLayer> layers,
+                       Executor& executor);
 
 }  // namespace kedge::eviction

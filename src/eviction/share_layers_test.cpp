@@ -78,7 +78,7 @@ void divide(const Policy& policy, const Totals& totals, std::span<Layer> layers,
     }
   }
   SerialExecutor executor;
-  const auto keep = divide_layers(*policy.allocator, all, shared, executor);
+  const auto keep = divide_layers(*policy.allocator, all, shared, executor).keep;
   at = 0;
   for (Layer& layer : layers) {
     for (Rows& head : layer.heads)
@@ -193,7 +193,7 @@ TEST(DivideLayers, RowsWithoutAScoreStay) {
   std::vector<SharedLayer> layers = {{.layer = 0, .score = {score}, .measured = {1}, .scored_tokens = 30},
                                      {.layer = 1, .score = {score}, .measured = {1}, .scored_tokens = 40}};
   SerialExecutor executor;
-  const auto keep = divide_layers(*policy_of("random/pooled-all").allocator, all, layers, executor);
+  const auto keep = divide_layers(*policy_of("random/pooled-all").allocator, all, layers, executor).keep;
   ASSERT_EQ(keep[0].size() + keep[1].size(), 40U);
   for (int32_t row = 30; row < 40; ++row)
     EXPECT_TRUE(std::ranges::binary_search(keep[0], row)) << row;

@@ -73,6 +73,7 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
   observations_->add_pending(layer, taps_, n_tokens);
   observations_->attach(layer, policy_.needs(), tokens_, history, in);
   const bool late = falls_back(in);
+  in.explain = ledger_.explains();
   if (watch_)
     watch_(in);
   eviction::ScoredLayer scored = eviction::score_layer(late ? fallback_ : policy_, in, *engine_.compute);
@@ -80,6 +81,7 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
     score_as_others(layer, scored);
   for (size_t head = 0; head < scored.score.size(); ++head)
     store_->set_scores(sequence_, layer, static_cast<int>(head), scored.score[head]);
+  ledger_.record_parts(layer, in, scored.parts);
   LayerNote& note = layer_notes_[static_cast<size_t>(layer)];
   note = {.demand = scored.demand, .measured = std::move(scored.measured), .n_tokens = n_tokens, .share = note.share};
   const int64_t n_rows = rows_of(in);
@@ -143,11 +145,11 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
   }
   if (is_within(all))
     return {};
-  const auto keep_rows = eviction::divide_layers(*policy_.allocator, all, layers, *engine_.compute);
+  const eviction::Division division = eviction::divide_layers(*policy_.allocator, all, layers, *engine_.compute);
   kv::KeepPlan keep;
-  for (size_t i = 0; i < keep_rows.size(); ++i)
-    keep.heads.push_back({.layer = all.heads[i].layer, .head = all.heads[i].head, .rows = keep_rows[i]});
-  record_division(all, layers, keep_rows);
+  for (size_t i = 0; i < division.keep.size(); ++i)
+    keep.heads.push_back({.layer = all.heads[i].layer, .head = all.heads[i].head, .rows = division.keep[i]});
+  record_division(all, layers, division);
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   if (n_layers == hyper.n_layers)
     note_shares();
@@ -159,18 +161,17 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
   return status;
 }
 
-// Into the ledger: each layer of a division as an eviction of its own. Protection is not known by row any more.
+// Into the ledger: each layer of a division as an eviction of its own. Parts were recorded with the scores.
 void Timeline::record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
-                               std::span<const std::vector<int32_t>> keep_rows) {
+                               const eviction::Division& division) {
   const auto n_kv_heads = static_cast<size_t>(engine_.model->hyper().n_kv_heads);
   for (size_t l = 0; l < layers.size(); ++l) {
     eviction::LayerInput in;
     eviction::LayerDecision decision{.keep = {}, .score = layers[l].score, .is_protected = {}, .parts = {}};
-    decision.parts.resize(n_kv_heads);
-    for (size_t h = 0; h < n_kv_heads; ++h) {
-      in.heads.push_back(all.heads[l * n_kv_heads + h]);
-      decision.keep.push_back(keep_rows[l * n_kv_heads + h]);
-      decision.is_protected.emplace_back(decision.score[h].size(), uint8_t{0});
+    for (size_t i = l * n_kv_heads; i < (l + 1) * n_kv_heads; ++i) {
+      in.heads.push_back(all.heads[i]);
+      decision.keep.push_back(division.keep[i]);
+      decision.is_protected.push_back(division.is_protected[i]);
     }
     ledger_.record(layers[l].layer, in, decision);
   }

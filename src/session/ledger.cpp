@@ -27,6 +27,7 @@ Ledger::Ledger(int n_layers, int n_kv_heads, bool explains)
 void Ledger::record(int layer, const eviction::LayerInput& in, const eviction::LayerDecision& decision) {
   Layer& of = layers_[static_cast<size_t>(layer)];
   ++of.evictions;
+  record_parts(layer, in, decision.parts);
   for (size_t h = 0; h < of.heads.size(); ++h) {
     count(of.heads[h], decision, h);
     if (explains_)
@@ -61,26 +62,35 @@ void Ledger::judge(Head& head, const eviction::HeadInput& in, const eviction::La
     n_dropped -= position < head.rank.size() && head.rank[position] >= 0 ? 1 : 0;
   }
   const std::vector<float> rank = eviction::score_ranks(decision.score[h], decision.is_protected[h], n_dropped);
-  const std::vector<eviction::ScorePart>& parts = decision.parts[h];
-  if (part_names_.empty()) {
-    for (const eviction::ScorePart& part : parts)
-      part_names_.push_back(part.name);
-  }
-  head.parts.resize(part_names_.size());
   const size_t n = rank.empty() ? 0 : static_cast<size_t>(in.rows.position(in.rows.n_rows - 1)) + 1;
   grow(head.rank, n, -1);
   grow(head.score, n, kNaN);
-  for (std::vector<float>& values : head.parts)
-    grow(values, n, kNaN);
   for (size_t i = 0; i < rank.size(); ++i) {
     if (rank[i] < 0)
       continue;
     const auto position = static_cast<size_t>(in.rows.position(static_cast<int32_t>(i)));
     head.rank[position] = rank[i];
     head.score[position] = decision.score[h][i];
+  }
+}
+
+void Ledger::record_parts(int layer, const eviction::LayerInput& in,
+                          std::span<const std::vector<eviction::ScorePart>> parts) {
+  for (size_t h = 0; explains_ && h < parts.size(); ++h) {
+    if (part_names_.empty()) {
+      for (const eviction::ScorePart& part : parts[h])
+        part_names_.push_back(part.name);
+    }
+    const KvHeadView& rows = in.heads[h].rows;
+    const size_t n = rows.n_rows == 0 ? 0 : static_cast<size_t>(rows.position(rows.n_rows - 1)) + 1;
+    Head& head = layers_[static_cast<size_t>(layer)].heads[h];
+    head.parts.resize(part_names_.size());
     for (size_t p = 0; p < part_names_.size(); ++p) {  // an eviction cut short by its time limit has other parts
-      const bool same = p < parts.size() && parts[p].name == part_names_[p];
-      head.parts[p][position] = same ? parts[p].value[i] : kNaN;
+      const bool same = p < parts[h].size() && parts[h][p].name == part_names_[p];
+      grow(head.parts[p], n, kNaN);
+      for (int32_t row = 0; row < rows.n_rows; ++row)
+        head.parts[p][static_cast<size_t>(rows.position(row))] =
+            same ? parts[h][p].value[static_cast<size_t>(row)] : kNaN;
     }
   }
 }
@@ -146,9 +156,9 @@ std::vector<ExplainedToken> Ledger::judged(std::span<const Chosen> heads, std::s
       row.rank += head.rank[position];
       row.score += head.score[position];
       for (size_t p = 0; p < head.parts.size(); ++p) {
-        const bool said = !std::isnan(head.parts[p][position]);
-        n_said[p] += said ? 1 : 0;
-        row.parts[p] += said ? head.parts[p][position] : 0;
+        const float value = position < head.parts[p].size() ? head.parts[p][position] : kNaN;
+        n_said[p] += std::isnan(value) ? 0 : 1;
+        row.parts[p] += std::isnan(value) ? 0 : value;
       }
     }
     if (row.n_judged == 0)

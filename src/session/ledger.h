@@ -19,6 +19,9 @@ class Ledger {
 
   // One eviction of a layer: the rows as they were before, and what was decided about them.
   void record(int layer, const eviction::LayerInput& in, const eviction::LayerDecision& decision);
+  // What made up the scores of a layer's rows, where they were scored before the decision; nothing where a session does
+  // not explain. parts: [kv head].
+  void record_parts(int layer, const eviction::LayerInput& in, std::span<const std::vector<eviction::ScorePart>> parts);
   void add_ms(int layer, double ms) { layers_[static_cast<size_t>(layer)].ms += ms; }
   // Positions from n_tokens on no longer exist.
   void forget(int64_t n_tokens);
@@ -33,7 +36,7 @@ class Ledger {
   struct Head {  // by position; rank < 0: never judged
     std::vector<float> rank;
     std::vector<float> score;
-    std::vector<std::vector<float>> parts;  // [part][position]
+    std::vector<std::vector<float>> parts;  // [part][position]; NaN: not said
     int64_t evictions = 0;
     double mean_kept = 0;
     double min_kept = 0;

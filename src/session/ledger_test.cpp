@@ -113,6 +113,20 @@ TEST(Ledger, TheLastJudgementCountsAndForgottenPositionsGo) {
   EXPECT_EQ(all.n_judged, 2);
 }
 
+TEST(Ledger, PartsThatWereToldBeforeTheDecisionStay) {
+  Ledger ledger(1, 2, true);
+  const FakeLayer layer({{0, 1, 2, 3}, {0, 1, 2, 3}});
+  eviction::LayerDecision decision = first_decision();
+  ledger.record_parts(0, layer.in, decision.parts);
+  decision.parts.clear();
+  ledger.record(0, layer.in, decision);
+  const KvMap held{.n_tokens = 5, .layers = {{{0, 1, 3, 4}, {1, 2, 4}}}};
+  const Explanation all = ledger.explain({.n = 1}, held, kTokens);
+  EXPECT_EQ(all.part_names, std::vector<std::string>{"a"});
+  EXPECT_EQ(all.best[0].parts, std::vector<double>{6});
+  EXPECT_EQ(all.worst[0].parts, std::vector<double>{1}) << "of the head that judged the row";
+}
+
 TEST(Ledger, OtherPartsThanThePolicysAreLeftOut) {
   Ledger ledger(1, 2, true);
   const FakeLayer layer({{0, 1, 2, 3}, {0, 1, 2, 3}});

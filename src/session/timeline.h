@@ -179,7 +179,7 @@ class Timeline final : public attention::KvRows {
   void score_as_others(int layer, eviction::ScoredLayer& scored) const;
   Status divide_layers(eviction::LayerInput all, int n_layers);
   void record_division(const eviction::LayerInput& all, std::span<const eviction::SharedLayer> layers,
-                       std::span<const std::vector<int32_t>> keep_rows);
+                       const eviction::Division& division);
   eviction::LayerInput layer_input(int layer, const EvictionTarget& target, int64_t n_tokens,
                                    std::vector<attention::ObservedWindow>& windows) const;
   // Protection by the text (protect.cpp).

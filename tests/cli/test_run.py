@@ -72,6 +72,7 @@ class Run(KedgeTest):
         with open(told) as f:
             report = json.load(f)
         self.assertEqual((report["layer"], report["head"], report["n_heads"], len(report["best"])), (7, 2, 1, 10))
+        self.assertEqual(report["parts"], ["echo", "past", "anchor"])
         scores = [token["score"] for token in report["best"]]
         self.assertEqual(scores, sorted(scores, reverse=True))
         for at, words in (("30", "layers 0 to 29"), ("0:3", "kv heads 0 to 2"), ("x", "LAYER:HEAD")):

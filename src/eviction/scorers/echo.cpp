@@ -34,6 +34,12 @@ class Echo final : public Scorer {
       score[i] = static_cast<float>(echo * in.echo[i] + past * in.past[i] + anchor * b[i]);
   }
 
+  std::vector<ScorePart> explain(const HeadInput& in, std::span<const float> /*score*/) const override {
+    return {{.name = "echo", .value = {in.echo.begin(), in.echo.end()}},
+            {.name = "past", .value = {in.past.begin(), in.past.end()}},
+            {.name = "anchor", .value = along_anchor(in)}};
+  }
+
  private:
   std::vector<float> along_anchor(const HeadInput& in) const {
     const HeadInput head = last_queries(in, anchor_ > 0 ? window_ : 0);
