@@ -372,9 +372,10 @@ TEST_F(Observed, ReconstructionIsASecondPassOverTheText) {
   }
 }
 
-// Softmax over the rows [0, n_rows) of query t of head h, moved by kEchoDistance in double. f64 [n_rows].
+// Softmax over the rows [0, n_rows) of query t of head h, moved by kEchoDistance in double. f64 [n_rows]. Blocks of
+// rows that are odd and not near count as much as the even ones before them.
 std::vector<double> moved_weights(const Recorder& oracle, const model::HyperParams& hyper, int layer, int h, int t,
-                                  int n_rows) {
+                                  int n_rows, Range near) {
   const int d = hyper.head_dim;
   const eviction::Rotation rotation = rotation_of(hyper.rope);
   const float* q = &oracle.layers[layer].q[(static_cast<size_t>(t) * hyper.n_heads + h) * d];
@@ -390,7 +391,15 @@ std::vector<double> moved_weights(const Recorder& oracle, const model::HyperPara
     const float* k = &oracle.layers[layer].k[(static_cast<size_t>(i) * hyper.n_kv_heads + h / hyper.group()) * d];
     a[i] = std::exp(std::inner_product(k, k + d, moved.begin(), 0.0) * hyper.attention_scale);
   }
-  const double sum = std::accumulate(a.begin(), a.end(), 0.0);
+  double sum = 0;
+  for (int i = 0; i < n_rows; ++i) {
+    const int block = i / kBlockRows;
+    const auto holds = [&](size_t begin, size_t end) {
+      return block * kBlockRows < static_cast<int>(end) && (block + 1) * kBlockRows > static_cast<int>(begin);
+    };
+    const bool is_near = holds(near.begin, near.end);
+    sum += i < kEchoSinks || is_near ? a[i] : block % kEchoSample == 0 ? a[i] * kEchoSample : 0.0;
+  }
   for (double& one : a)
     one /= sum;
   return a;
@@ -414,11 +423,14 @@ TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
         ASSERT_EQ(found.size() + past.size(), 360U);
         for (int i = 0; i < 180; ++i) {
           const int seen_rows = i < 100 ? 100 : 180;  // the rows there were when the row's queries asked
+          const int block_begin = std::max(i / kSumQueries * kSumQueries, i < 100 ? 0 : 100);
           const int block_end = std::min((i / kSumQueries + 1) * kSumQueries, seen_rows);
           double expected = 0, sum = 0;
           for (int h = 2 * head; h < 2 * head + 2; ++h) {
             for (int t = std::max(i - kEchoReach, 0); t <= std::min(i + kEchoReach, block_end - 1); ++t)
-              expected = std::max(expected, moved_weights(oracle, one_.net->hyper(), layer, h, t, seen_rows)[i]);
+              expected = std::max(expected,
+                                  moved_weights(oracle, one_.net->hyper(), layer, h, t, seen_rows,
+                                                {static_cast<size_t>(block_begin), static_cast<size_t>(block_end)})[i]);
             for (int t = kPastStride - 1; t < 180; t += kPastStride)
               sum += t >= i ? oracle.weights(layer, h, t, [](int) { return true; })[i] / 2 : 0;
           }

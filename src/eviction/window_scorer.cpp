@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 
 #include "base/check.h"
 
@@ -72,7 +73,7 @@ void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeight
   check(in.kernels != nullptr && in.q != nullptr && in.query_positions != nullptr, "a window scorer needs its queries");
   const long query_floats = static_cast<long>(in.group) * in.rows.head_dim;
   const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / (in.group * n_rows), 1, end - begin));
-  std::vector<float> weights(static_cast<size_t>(batch * in.group * n_rows));
+  const auto weights = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(batch * in.group * n_rows));
   for (int t = begin; t < end; t += batch) {
     const int n = std::min(batch, end - t);
     const TileQueries queries{.q = in.q + t * query_floats,
@@ -82,8 +83,8 @@ void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeight
                               .n_queries = n,
                               .group = in.group,
                               .scale = in.scale};
-    in.kernels->attention_weights(in.rows, queries, weights.data());
-    use(t, n, std::span(weights).first(static_cast<size_t>(n * in.group * n_rows)));
+    in.kernels->attention_weights(in.rows, queries, weights.get());
+    use(t, n, {weights.get(), static_cast<size_t>(n * in.group * n_rows)});
   }
 }
 

@@ -10,46 +10,67 @@ constexpr float kLeastCounted = 1e-3F;  // of a query's attention; below that th
 
 }  // namespace
 
-MovedQueries move_queries(const eviction::Rotation& rotation, std::span<const float> lead, const float* q,
-                          std::span<const int32_t> positions, int head_dim, int n_heads) {
-  const auto d = static_cast<size_t>(head_dim);
-  const size_t width = d * static_cast<size_t>(n_heads);
-  const auto n_lead = static_cast<int32_t>(lead.size() / width);
-  MovedQueries out;
-  out.q.assign(lead.begin(), lead.end());
-  out.q.insert(out.q.end(), q, q + positions.size() * width);
-  for (int32_t i = n_lead; i > 0; --i)
-    out.positions.push_back(positions.front() - i);
-  out.positions.insert(out.positions.end(), positions.begin(), positions.end());
-  for (const int32_t position : out.positions)
-    out.moved.push_back(position + kEchoDistance);
-  for (size_t j = 0; j < rotation.frequency.size(); ++j) {
-    const double angle = double{rotation.frequency[j]} * kEchoDistance;
-    const auto c = static_cast<float>(std::cos(angle));
-    const auto s = static_cast<float>(std::sin(angle));
-    const auto a = static_cast<size_t>(rotation.first(static_cast<int>(j)));
-    const auto b = static_cast<size_t>(rotation.second(static_cast<int>(j)));
-    for (size_t at = 0; at < out.q.size(); at += d) {
-      const float x = out.q[at + a];
-      const float y = out.q[at + b];
-      out.q[at + a] = x * c - y * s;
-      out.q[at + b] = x * s + y * c;
-    }
+EchoTurn::EchoTurn(const eviction::Rotation& rotation) : is_split_(rotation.is_split) {
+  for (const float frequency : rotation.frequency) {
+    const double angle = double{frequency} * kEchoDistance;
+    cos_.push_back(static_cast<float>(std::cos(angle)));
+    sin_.push_back(static_cast<float>(std::sin(angle)));
   }
-  return out;
 }
 
-EchoedRows echo_of(const AttentionKernels& kernels, const KvHeadView& rows, const TileQueries& tile,
-                   std::span<const int32_t> positions, RowRange block) {
+void EchoTurn::apply(float* q) const {
+  const auto turn = [this](float* first, float* second, size_t step) {
+    for (size_t j = 0; j < cos_.size(); ++j) {
+      const float x = first[j * step];
+      const float y = second[j * step];
+      first[j * step] = x * cos_[j] - y * sin_[j];
+      second[j * step] = x * sin_[j] + y * cos_[j];
+    }
+  };
+  if (is_split_)
+    turn(q, q + cos_.size(), 1);
+  else
+    turn(q, q + 1, 2);
+}
+
+void MovedQueries::add(const EchoTurn& turn, const TileQueries& queries, int head_dim) {
+  for (int t = 0; t < queries.n_queries; ++t) {
+    positions.push_back(queries.positions[t]);
+    moved.push_back(queries.positions[t] + kEchoDistance);
+    for (int g = 0; g < queries.group; ++g) {
+      const float* from = queries.q + t * queries.row_stride + g * queries.head_stride;
+      q.insert(q.end(), from, from + head_dim);
+      turn.apply(q.data() + q.size() - head_dim);
+    }
+  }
+}
+
+TileQueries MovedQueries::tile(int group, int head_dim, float scale) const {
+  return {.q = q.data(),
+          .row_stride = static_cast<long>(group) * head_dim,
+          .head_stride = head_dim,
+          .positions = moved.data(),
+          .n_queries = static_cast<int>(moved.size()),
+          .group = group,
+          .scale = scale};
+}
+
+EchoedRows echo_of(const AttentionKernels& kernels, const KvHeadView& rows, const MovedQueries& asked, int group,
+                   float scale, RowRange block) {
   const int32_t newest = rows.n_rows > 0 ? rows.position(rows.n_rows - 1) + 1 : 0;
   const int32_t piece_end = std::min((block.begin / kEchoPiece + 1) * kEchoPiece, newest);
-  const SomeRows some(rows, {.begin = std::max(piece_end - kEchoPiece, 0), .end = piece_end, .n_sinks = kEchoSinks});
+  const SomeRows some(rows, {.begin = std::max(piece_end - kEchoPiece, 0),
+                             .end = piece_end,
+                             .n_sinks = kEchoSinks,
+                             .every = kEchoSample,
+                             .near_begin = block.begin,
+                             .near_end = block.end});
   const size_t n_rows = some.row.size();
-  std::vector<int32_t> position(n_rows);
+  std::vector<int32_t> positions(n_rows);
   for (size_t i = 0; i < n_rows; ++i)
-    position[i] = some.view.position(static_cast<int32_t>(i));
-  const auto from = [&](int32_t p) {
-    return static_cast<size_t>(std::ranges::lower_bound(position, p) - position.begin());
+    positions[i] = some.view.position(static_cast<int32_t>(i));
+  const auto from = [&](int32_t position) {
+    return static_cast<size_t>(std::ranges::lower_bound(positions, position) - positions.begin());
   };
   const size_t begin = from(block.begin);
   const size_t end = from(block.end);
@@ -58,23 +79,15 @@ EchoedRows echo_of(const AttentionKernels& kernels, const KvHeadView& rows, cons
     return out;
   out.first = some.row[begin];
   out.echo.assign(end - begin, 0.0F);
-  std::vector<size_t> others;  // rows that share a block with those that count
-  for (size_t i = 0; i < n_rows; ++i) {
-    if (some.counted[i] == 0)
-      others.push_back(i);
-  }
   size_t m = 0;  // query and member of the group
-  for_weights(kernels, some.view, tile, [&](std::span<const float> a) {
+  for_weights(kernels, some.view, asked.tile(group, rows.head_dim, scale), [&](std::span<const float> a) {
     for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
-      const int32_t asked = positions[m / static_cast<size_t>(tile.group)];
-      const size_t low = std::max(from(asked - kEchoReach), begin);
-      const size_t high = std::min(from(asked + kEchoReach + 1), end);
+      const int32_t position = asked.positions[m / static_cast<size_t>(group)];
+      const size_t low = std::max(from(position - kEchoReach), begin);
+      const size_t high = std::min(from(position + kEchoReach + 1), end);
       if (low >= high)
         continue;
-      float counted = 1;
-      for (const size_t i : others)
-        counted -= a[at + i];
-      counted = std::max(counted, kLeastCounted);
+      const float counted = std::max(some.sum(a.subspan(at, n_rows)), kLeastCounted);
       for (size_t i = low; i < high; ++i)
         out.echo[i - begin] = std::max(out.echo[i - begin], std::min(a[at + i] / counted, 1.0F));
     }

@@ -1,10 +1,10 @@
 #include "session/observations.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/check.h"
-#include "session/echo.h"
 #include "session/query_weights.h"
 #include "session/rotation.h"
 #include "session/token_kind.h"
@@ -16,9 +16,7 @@ namespace {
 void take_largest(const SomeRows& rows, std::span<const float> a, std::span<float> best) {
   const size_t n_rows = rows.row.size();
   for (size_t at = 0; at < a.size(); at += n_rows) {
-    float sum = 0;
-    for (size_t i = 0; i < n_rows; ++i)
-      sum += rows.counted[i] != 0 ? a[at + i] : 0.0F;
+    const float sum = rows.sum(a.subspan(at, n_rows));
     const float inverse = sum > 0 ? 1.0F / sum : 0.0F;
     for (size_t i = 0; i < n_rows; ++i) {
       const int64_t to = int64_t{rows.row[i]} - rows.first;
@@ -42,6 +40,7 @@ Observations::Observations(const Engine& engine, const eviction::Needs& recorded
   if (recorded_.query_moments || recorded_.echo)
     rotation_ = rotation_of(hyper.rope);
   if (recorded_.echo) {
+    turn_ = EchoTurn(rotation_);
     lead_end_.assign(static_cast<size_t>(hyper.n_layers), -1);
     lead_.assign(static_cast<size_t>(hyper.n_layers) * kEchoReach * query_width(), 0.0F);
   }
@@ -166,19 +165,22 @@ void Observations::add_echo(int layer, const LayerQueries& queries) {
   const size_t width = query_width();
   const std::span<float> own = lead(layer);
   int64_t& lead_end = lead_end_[static_cast<size_t>(layer)];
-  const bool follows = lead_end == queries.positions.front();
-  const size_t n_lead = follows ? std::min<size_t>(static_cast<size_t>(lead_end), kEchoReach) : 0;
-  const MovedQueries moved =
-      move_queries(rotation_, own.last(n_lead * width), queries.q, queries.positions, hyper.head_dim, hyper.n_heads);
+  const int32_t front = queries.positions.front();
+  const size_t n_lead = lead_end == front ? std::min<size_t>(static_cast<size_t>(lead_end), kEchoReach) : 0;
+  const std::array<int32_t, kEchoReach> lead_positions = {front - 2, front - 1};
   const std::vector<Range> blocks = blocks_of(queries.positions);
   std::vector<EchoedRows> echoed(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
   for_each_index(*engine_.compute, static_cast<int>(echoed.size()), [&](int i) {
     const int head = i % hyper.n_kv_heads;
     const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
-    const size_t first = block.begin + n_lead - std::min<size_t>(block.begin + n_lead, kEchoReach);
-    TileQueries asked = tile({.q = moved.q.data(), .positions = moved.moved}, head, first, block.end + n_lead);
+    const size_t n_before = std::min<size_t>(block.begin, kEchoReach);
+    const size_t n_of_lead = std::min(n_lead, kEchoReach - n_before);
+    MovedQueries asked;
+    asked.add(turn_, tile({.q = own.data(), .positions = lead_positions}, head, kEchoReach - n_of_lead, kEchoReach),
+              hyper.head_dim);
+    asked.add(turn_, tile(queries, head, block.begin - n_before, block.end), hyper.head_dim);
     echoed[static_cast<size_t>(i)] =
-        echo_of(*engine_.kernels, store_.view(sequence_, layer, head), asked, std::span(moved.positions).subspan(first),
+        echo_of(*engine_.kernels, store_.view(sequence_, layer, head), asked, hyper.group(), hyper.attention_scale,
                 {.begin = queries.positions[block.begin], .end = queries.positions[block.end - 1] + 1});
   });
   for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {

@@ -14,6 +14,7 @@
 #include "eviction/policy.h"
 #include "eviction/select.h"
 #include "kv/store.h"
+#include "session/echo.h"
 #include "session/query_weights.h"
 #include "session/timeline.h"
 
@@ -114,6 +115,7 @@ class Observations {
   std::vector<float> lead_;                      // as in HistoryState
   std::vector<int64_t> lead_end_;
   eviction::Rotation rotation_;
+  EchoTurn turn_;
   std::vector<uint8_t> token_kinds_;   // by position
   std::vector<float> output_weights_;  // f32 [n_heads * head_dim][n_embd] of one layer
   int output_weights_layer_ = -1;

@@ -1,6 +1,10 @@
 #include "session/query_weights.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <utility>
 
 namespace kedge::session {
 namespace {
@@ -24,11 +28,11 @@ void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQu
   const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
   const int n = tile.n_queries;
   const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / std::max<int64_t>(floats_each, 1), 1, n));
-  std::vector<float> weights(static_cast<size_t>(batch * floats_each));
+  const auto weights = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(batch * floats_each));
   for (int begin = 0; begin < n; begin += batch) {
     tile.n_queries = std::min(batch, n - begin);
-    kernels.attention_weights(rows, tile, weights.data());
-    use(std::span<const float>(weights).first(static_cast<size_t>(tile.n_queries * floats_each)));
+    kernels.attention_weights(rows, tile, weights.get());
+    use({weights.get(), static_cast<size_t>(tile.n_queries * floats_each)});
     tile.q += tile.row_stride * tile.n_queries;
     tile.positions += tile.n_queries;
   }
@@ -48,20 +52,24 @@ SomeRows::SomeRows(const KvHeadView& head, const SomePositions& which) : view(he
     return low;
   };
   first = row_at(which.begin);
-  const int32_t n_sinks = std::min(row_at(which.n_sinks), first);
+  const int32_t n_sinks = row_at(which.n_sinks);
   const int32_t end = row_at(which.end);
   const int32_t probe = row_at(which.probe);
+  const auto near = std::pair(row_at(which.near_begin), row_at(which.near_end));
   const auto take = [&](int32_t part_begin, int32_t part_rows, const uint32_t* from, std::vector<uint32_t>& to) {
     for (int32_t block = 0; block * kBlockRows < part_rows; ++block) {
       const int32_t begin = part_begin + block * kBlockRows;
       const int32_t last = std::min(begin + kBlockRows, part_begin + part_rows);
-      const bool is_used = begin < n_sinks || (begin < end && last > first) || last > probe;
+      const bool is_near = which.every == 1 || (begin < near.second && last > near.first);
+      const bool is_sample = is_near || block % which.every == 0;
+      const bool is_used = begin < n_sinks || (is_sample && begin < end && last > first) || last > probe;
       if (!is_used)
         continue;
       to.push_back(from[block]);
+      const float of_sample = is_near ? 1.0F : is_sample ? static_cast<float>(which.every) : 0.0F;
       for (int32_t r = begin; r < last; ++r) {
         row.push_back(r);
-        counted.push_back(r < n_sinks || (r >= first && r < end) || r >= probe ? 1 : 0);
+        weight.push_back(r < n_sinks || r >= probe ? 1.0F : r >= first && r < end ? of_sample : 0.0F);
       }
     }
   };
@@ -72,6 +80,18 @@ SomeRows::SomeRows(const KvHeadView& head, const SomePositions& which) : view(he
   view.tail_ids = tail_ids.data();
   view.n_rows = static_cast<int32_t>(row.size());
   view.n_tail = static_cast<int32_t>(row.size() - n_body);
+}
+
+float SomeRows::sum(std::span<const float> a) const {
+  std::array<float, 8> part{};
+  size_t i = 0;
+  for (; i + part.size() <= a.size(); i += part.size()) {
+    for (size_t j = 0; j < part.size(); ++j)
+      part[j] += a[i + j] * weight[i + j];
+  }
+  for (; i < a.size(); ++i)
+    part[0] += a[i] * weight[i];
+  return std::accumulate(part.begin(), part.end(), 0.0F);
 }
 
 }  // namespace kedge::session

@@ -32,19 +32,27 @@ struct SomePositions {
   int32_t end = 0;
   int32_t n_sinks = 0;
   int32_t probe = INT32_MAX;
+  // > 1: of the head's blocks (of its tail's) only each `every`-th is there and stands for the others too, but for the
+  // blocks of [near_begin, near_end), which all stand for themselves.
+  int32_t every = 1;
+  int32_t near_begin = 0;
+  int32_t near_end = 0;
 };
 
 // The blocks of a head that hold these rows, as rows of their own.
 struct SomeRows {
   KvHeadView view;
   std::vector<uint32_t> ids, tail_ids;
-  std::vector<int32_t> row;      // of the head, for each row of `view`
-  std::vector<uint8_t> counted;  // whether it is one of those (blocks have others at their ends)
-  int32_t first = 0;             // the head's first row at or behind `begin`
+  std::vector<int32_t> row;   // of the head, for each row of `view`
+  std::vector<float> weight;  // how many of those it stands for; 0: none (blocks have others at their ends)
+  int32_t first = 0;          // the head's first row at or behind `begin`
 
   SomeRows(const KvHeadView& head, const SomePositions& which);
   SomeRows(const SomeRows&) = delete;
   SomeRows& operator=(const SomeRows&) = delete;
+
+  // What one query's softmax weights on the rows of `view` come to over the rows that these stand for.
+  float sum(std::span<const float> a) const;
 };
 
 }  // namespace kedge::session

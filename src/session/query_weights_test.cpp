@@ -34,14 +34,14 @@ struct Head {
 // Every row of the smaller view is the head's row that it says it is.
 void expect_same_rows(const KvHeadView& head, const SomeRows& some) {
   ASSERT_EQ(some.view.n_rows, static_cast<int32_t>(some.row.size()));
-  ASSERT_EQ(some.counted.size(), some.row.size());
+  ASSERT_EQ(some.weight.size(), some.row.size());
   for (int32_t i = 0; i < some.view.n_rows; ++i)
     EXPECT_EQ(some.view.position(i), head.position(some.row[static_cast<size_t>(i)])) << i;
 }
 std::vector<int32_t> counted_positions(const SomeRows& some) {
   std::vector<int32_t> out;
   for (size_t i = 0; i < some.row.size(); ++i) {
-    if (some.counted[i] != 0)
+    if (some.weight[i] != 0)
       out.push_back(some.view.position(static_cast<int32_t>(i)));
   }
   return out;
@@ -77,6 +77,29 @@ TEST(SomeRows, OfAProbeAreTheNewest) {
   const SomeRows some(head.view, {.begin = 10, .end = 12, .n_sinks = 0, .probe = 116});
   expect_same_rows(head.view, some);
   EXPECT_EQ(counted_positions(some), (std::vector<int32_t>{10, 116, 118}));
+}
+
+// Rows 16..47 count: blocks 1 and 2 of the body, of which 2 is even, and half of the tail's block 0.
+TEST(SomeRows, OfASampleStandForTheOthers) {
+  const Head head;
+  const SomeRows far(head.view, {.begin = 32, .end = 96, .n_sinks = 4, .every = 2});
+  expect_same_rows(head.view, far);
+  EXPECT_EQ(far.view.n_rows, 16 + 8 + 16) << "the sinks' block, the last of the body, the first of the tail";
+  std::vector<float> expected(40, 0.0F);
+  expected[0] = expected[1] = 1;
+  std::fill_n(expected.begin() + 16, 8 + 8, 2.0F);
+  EXPECT_EQ(far.weight, expected);
+
+  const SomeRows near(head.view, {.begin = 32, .end = 96, .n_sinks = 4, .every = 2, .near_begin = 62, .near_end = 82});
+  expect_same_rows(head.view, near);
+  EXPECT_EQ(near.view.n_rows, 16 + 16 + 8 + 16) << "blocks of rows 31..40 are all there";
+  expected.assign(56, 0.0F);
+  expected[0] = expected[1] = 1;
+  std::fill_n(expected.begin() + 16, 16 + 8 + 8, 1.0F);
+  EXPECT_EQ(near.weight, expected);
+  std::vector<float> a(56);
+  std::iota(a.begin(), a.end(), 0.0F);
+  EXPECT_EQ(near.sum(a), 0 + 1 + 32 * (16 + 47) / 2.0F);
 }
 
 TEST(BlocksOf, AreCutByPositionAlone) {
