@@ -119,6 +119,7 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   if (shares_layers())
     layer_notes_[static_cast<size_t>(layer)].n_tokens = n_tokens;
   ++counters_.evictions;
+  count_fallbacks(late ? 1 : 0);
   evicted_until_ = n_tokens;
   const double ms = watch.milliseconds();
   counters_.policy_ms += ms;

@@ -83,7 +83,11 @@ eviction::LayerInput Timeline::score_shared(int layer, const EvictionTarget& mea
     store_->set_scores(sequence_, layer, static_cast<int>(head), scored.score[head]);
   ledger_.record_parts(layer, in, scored.parts);
   LayerNote& note = layer_notes_[static_cast<size_t>(layer)];
-  note = {.demand = scored.demand, .measured = std::move(scored.measured), .n_tokens = n_tokens, .share = note.share};
+  note = {.demand = scored.demand,
+          .measured = std::move(scored.measured),
+          .n_tokens = n_tokens,
+          .share = note.share,
+          .fell_back = late};
   const int64_t n_rows = rows_of(in);
   in.heads.clear();
   const int64_t n_layers = engine_.model->hyper().n_layers;
@@ -153,7 +157,9 @@ Status Timeline::divide_layers(eviction::LayerInput all, int n_layers) {
   const Status status = store_->compact(sequence_, keep, *engine_.compute);
   if (n_layers == hyper.n_layers)
     note_shares();
-  counters_.evictions += static_cast<int64_t>(layers.size());
+  counters_.evictions += n_layers;
+  count_fallbacks(std::count_if(layer_notes_.begin(), layer_notes_.begin() + n_layers,
+                                [](const LayerNote& note) { return note.fell_back; }));
   const double ms = watch.milliseconds();
   counters_.policy_ms += ms;
   for (const eviction::SharedLayer& layer : layers)  // it was for all of them

@@ -169,12 +169,15 @@ bool Timeline::falls_back(const eviction::LayerInput& in) {
     schedule_.clock.measured(eviction::Scoring::all, watch.milliseconds() / engine_.compute->n_threads(),
                              slice.rows.n_rows);
   }
-  if (!schedule_.clock.holds_back(in.scoring, rows))
-    return false;
-  ++counters_.policy_fallbacks;
+  return schedule_.clock.holds_back(in.scoring, rows);
+}
+
+void Timeline::count_fallbacks(int64_t n) {
+  if (n == 0)
+    return;
+  counters_.policy_fallbacks += n;
   counters_.policy_fallback_rounds += round_fell_back_ ? 0 : 1;
   round_fell_back_ = true;
-  return true;
 }
 
 }  // namespace kedge::session

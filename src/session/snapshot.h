@@ -30,6 +30,7 @@ struct LayerNote {  // shared layers: what was measured when the layer was last 
   std::vector<double> measured;  // [kv head]
   int64_t n_tokens = 0;          // the sequence's length then; 0: never
   double share = 0;              // rows that the last division left it beyond those of every layer; 0: none yet
+  bool fell_back = false;        // the time limit had left the scores to the fallback; not saved: divisions score first
 };
 
 struct Snapshot {

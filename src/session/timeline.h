@@ -202,6 +202,7 @@ class Timeline final : public attention::KvRows {
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
   void begin_round();
   bool falls_back(const eviction::LayerInput& in);
+  void count_fallbacks(int64_t n);  // layers
   // session/score_cache.cpp
   using CachedScores = std::vector<std::vector<float>>;  // [kv head][row that has a score]
   eviction::Scoring take_cached(eviction::LayerInput& in, CachedScores& cached);

@@ -34,9 +34,10 @@ class Budget(KedgeTest):
         self.assertGreater(stats["policy_fallback_rounds"], 0)
         self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"])
         self.assertIn("over the time limit", result.err.splitlines()[-1])
-        # Layers that share one total are scored once and divided many times.
-        _, shared = self.run_ok("-f", prompt, "-n", "2", "--temp", "0", "--kv-budget", "8MiB", "--kv-time-limit", "1")
-        self.assertGreaterEqual(shared["policy_fallbacks"], 30)
+        # The default's layers share one total: they are scored once a chunk and divided many times.
+        _, shared = self.run_ok("-f", prompt, "-n", "70", "--temp", "0", "--kv-budget", "8MiB", "--kv-time-limit", "1")
+        self.assertGreater(shared["policy_fallbacks"], 30)
+        self.assertEqual(shared["policy_fallbacks"], shared["evictions"])
         self.assertLessEqual(shared["kv_peak_bytes"], shared["kv_budget_bytes"])
         _, unhurried = self.run_ok("-f", prompt, "-n", "70", "--temp", "0", "--kv-budget", "8MiB")
         self.assertEqual(unhurried["policy_fallbacks"], 0)
