@@ -8,7 +8,24 @@ namespace {
 
 constexpr float kLeastCounted = 1e-3F;  // of a query's attention; below that the rest decides nothing
 
+// Of positions below n_tokens, in units of kPastStride.
+int32_t past_queries_below(int32_t n_tokens) {
+  const int stride = past_stride(n_tokens);
+  return n_tokens / stride * (stride / kPastStride);
+}
+
 }  // namespace
+
+int past_stride(int32_t position) {
+  int stride = kPastStride;
+  for (int64_t end = kPastDense; position >= end; end *= 4)
+    stride *= 2;
+  return stride;
+}
+
+int32_t past_queries(int32_t position, int32_t n_tokens) {
+  return past_queries_below(n_tokens) - past_queries_below(position);
+}
 
 EchoTurn::EchoTurn(const eviction::Rotation& rotation) : is_split_(rotation.is_split) {
   for (const float frequency : rotation.frequency) {

@@ -24,13 +24,17 @@ inline constexpr int kEchoReach = 2;        // queries on each side of a row
 inline constexpr int kEchoPiece = 512;      // rows that share a softmax
 inline constexpr int kEchoSample = 2;       // of its blocks every second one is looked at
 inline constexpr int kEchoDistance = 1024;  // positions that queries are moved by
-inline constexpr int kPastStride = 16;      // HeadInput::past looks at the queries of positions 15, 31, ...
 inline constexpr int32_t kEchoSinks = 4;    // positions
 
-// How many of the sampled queries could see a row, when the sequence has n_tokens.
-inline int32_t past_queries(int32_t position, int32_t n_tokens) {
-  return n_tokens / kPastStride - position / kPastStride;
-}
+// HeadInput::past looks at the queries of positions 15, 31, ... up to 2,048, at every 32nd from there to 8,192, and so
+// on: half as many each time the text is four times as long, or looking at all rows would come to cost more than the
+// attention of a long text allows. A query stands for those between it and the one before.
+inline constexpr int kPastStride = 16;
+inline constexpr int32_t kPastDense = 2048;  // positions
+int past_stride(int32_t position);
+inline bool is_past_query(int32_t position) { return (position + 1) % past_stride(position) == 0; }
+// Queries, in units of kPastStride, that those stand for that could see a row, when the sequence has n_tokens.
+int32_t past_queries(int32_t position, int32_t n_tokens);
 
 // RoPE over kEchoDistance more positions: the same for every query of a model.
 class EchoTurn {

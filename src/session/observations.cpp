@@ -95,7 +95,7 @@ void Observations::add(int layer, const LayerQueries& queries) {
     return;
   check(queries.positions.front() == n_added_[static_cast<size_t>(layer)], "queries are added in order, each once");
   if (recorded_.attention_sum)
-    add_weights(layer, queries, columns_.attention_sum);
+    add_weights(layer, queries, columns_.attention_sum, [](int32_t) { return 1; });
   if (recorded_.echo) {
     add_past(layer, queries);
     add_echo(layer, queries);
@@ -118,29 +118,41 @@ void Observations::add_pending(int layer, const attention::Taps& taps, int64_t n
   add(layer, {.q = window.q.data() + skip * width, .positions = std::span(window.positions).subspan(skip)});
 }
 
-void Observations::add_weights(int layer, const LayerQueries& queries, int column) {
+void Observations::add_weights(int layer, const LayerQueries& queries, int column, Times times) {
   const model::HyperParams& hyper = engine_.model->hyper();
+  const auto n_heads = static_cast<size_t>(hyper.n_kv_heads);
   const std::vector<Range> blocks = blocks_of(queries.positions);
-  std::vector<std::vector<float>> part(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
-  for_each_index(*engine_.compute, static_cast<int>(part.size()), [&](int i) {
-    const int head = i % hyper.n_kv_heads;
-    const Range& block = blocks[static_cast<size_t>(i / hyper.n_kv_heads)];
-    const KvHeadView rows = store_.view(sequence_, layer, head);
-    std::vector<float>& sum = part[static_cast<size_t>(i)];
-    sum.assign(static_cast<size_t>(rows.n_rows), 0.0F);
-    for_weights(*engine_.kernels, rows, tile(queries, head, block.begin, block.end), [&](std::span<const float> a) {
-      for (size_t at = 0; at < a.size(); at += sum.size()) {
-        for (size_t row = 0; row < sum.size(); ++row)
-          sum[row] += a[at + row];
-      }
-    });
+  const std::vector<Range> tiles = tiles_of(blocks);
+  std::vector<std::vector<float>> part(blocks.size() * n_heads);
+  for_each_index(*engine_.compute, static_cast<int>(tiles.size() * n_heads), [&](int i) {
+    const size_t head = static_cast<size_t>(i) % n_heads;
+    const Range& of = tiles[static_cast<size_t>(i) / n_heads];
+    const KvHeadView rows = store_.view(sequence_, layer, static_cast<int>(head));
+    const auto n_rows = static_cast<size_t>(rows.n_rows);
+    for (size_t block = of.begin; block < of.end; ++block)
+      part[block * n_heads + head].assign(n_rows, 0.0F);
+    const size_t first = blocks[of.begin].begin;
+    size_t m = 0;  // query and member of the group
+    size_t block = of.begin;
+    for_weights(*engine_.kernels, rows, tile(queries, static_cast<int>(head), first, blocks[of.end - 1].end),
+                [&](std::span<const float> a) {
+                  for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
+                    while (first + m / static_cast<size_t>(hyper.group()) >= blocks[block].end)
+                      ++block;
+                    std::vector<float>& sum = part[block * n_heads + head];
+                    for (size_t row = 0; row < n_rows; ++row)
+                      sum[row] += a[at + row];
+                  }
+                });
   });
-  const float share = 1.0F / static_cast<float>(hyper.group());
   for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
     std::vector<float> total = store_.notes(sequence_, layer, head, column);
-    for (size_t i = static_cast<size_t>(head); i < part.size(); i += static_cast<size_t>(hyper.n_kv_heads)) {
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      const std::vector<float>& sum = part[block * n_heads + static_cast<size_t>(head)];
+      const float share =
+          static_cast<float>(times(queries.positions[blocks[block].begin])) / static_cast<float>(hyper.group());
       for (size_t row = 0; row < total.size(); ++row)
-        total[row] += part[i][row] * share;
+        total[row] += sum[row] * share;
     }
     store_.set_notes(sequence_, layer, head, column, total);
   });
@@ -151,13 +163,14 @@ void Observations::add_past(int layer, const LayerQueries& queries) {
   std::vector<float> q;
   std::vector<int32_t> positions;
   for (size_t t = 0; t < queries.positions.size(); ++t) {
-    if (queries.positions[t] % kPastStride != kPastStride - 1)
+    if (!is_past_query(queries.positions[t]))
       continue;
     positions.push_back(queries.positions[t]);
     q.insert(q.end(), queries.q + t * width, queries.q + (t + 1) * width);
   }
   if (!positions.empty())
-    add_weights(layer, {.q = q.data(), .positions = positions}, columns_.past);
+    add_weights(layer, {.q = q.data(), .positions = positions}, columns_.past,
+                [](int32_t position) { return past_stride(position) / kPastStride; });
 }
 
 void Observations::add_echo(int layer, const LayerQueries& queries) {

@@ -94,8 +94,10 @@ class Observations {
 
  private:
   std::vector<float> notes(int layer, int head, int column) const;
-  // Adds the softmax weights of these queries, means over the group, to a column of notes.
-  void add_weights(int layer, const LayerQueries& queries, int column);
+  // Adds the softmax weights of these queries, means over the group, to a column of notes, each as often as its
+  // position says.
+  using Times = int (*)(int32_t position);  // the same in all of a block
+  void add_weights(int layer, const LayerQueries& queries, int column, Times times);
   void add_past(int layer, const LayerQueries& queries);
   void add_echo(int layer, const LayerQueries& queries);
   void add_moments(int layer, const LayerQueries& queries);

@@ -9,6 +9,7 @@
 namespace kedge::session {
 namespace {
 
+constexpr size_t kSharedQueries = 16;
 constexpr int64_t kScratchFloats = int64_t{1} << 19;  // of one thread: 2 MiB
 
 }  // namespace
@@ -21,6 +22,16 @@ std::vector<Range> blocks_of(std::span<const int32_t> positions) {
     blocks.back().end = i + 1;
   }
   return blocks;
+}
+
+std::vector<Range> tiles_of(std::span<const Range> blocks) {
+  std::vector<Range> tiles;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (tiles.empty() || blocks[i].end - blocks[tiles.back().begin].begin > kSharedQueries)
+      tiles.push_back({i, i});
+    tiles.back().end = i + 1;
+  }
+  return tiles;
 }
 
 void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile,

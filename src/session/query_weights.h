@@ -21,6 +21,8 @@ struct Range {
 };
 // Positions (ascending) cut at multiples of kSumQueries.
 std::vector<Range> blocks_of(std::span<const int32_t> positions);
+// Neighbouring blocks taken together, of [blocks]: up to 16 queries that read the keys once, or one block.
+std::vector<Range> tiles_of(std::span<const Range> blocks);
 
 // use(weights f32 [n * group][n_rows]) for all of a tile's queries, in order.
 using UseQueryWeights = std::function<void(std::span<const float> weights)>;

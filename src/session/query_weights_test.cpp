@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "session/echo.h"
+
 namespace kedge::session {
 namespace {
 
@@ -110,6 +112,34 @@ TEST(BlocksOf, AreCutByPositionAlone) {
     found.emplace_back(block.begin, block.end);
   EXPECT_EQ(found, (std::vector<std::pair<size_t, size_t>>{{0, 4}, {4, 68}, {68, 100}}));
   EXPECT_TRUE(blocks_of({}).empty());
+}
+
+TEST(TilesOf, AreBlocksThatReadTheKeysTogether) {
+  const std::vector<Range> blocks = {{0, 4}, {4, 8}, {8, 12}, {12, 16}, {16, 17}, {17, 81}, {81, 82}};
+  std::vector<std::pair<size_t, size_t>> found;
+  for (const Range& tile : tiles_of(blocks))
+    found.emplace_back(tile.begin, tile.end);
+  EXPECT_EQ(found, (std::vector<std::pair<size_t, size_t>>{{0, 4}, {4, 5}, {5, 6}, {6, 7}}));
+  EXPECT_TRUE(tiles_of({}).empty());
+}
+
+TEST(Past, QueriesThinOutAndStandForThoseBefore) {
+  int n_queries = 0;
+  int32_t stands_for = 0;
+  for (int32_t n_tokens = 0; n_tokens < 40000; ++n_tokens) {
+    ASSERT_EQ(past_queries(0, n_tokens), stands_for) << n_tokens;
+    ASSERT_EQ(past_queries(n_tokens / 2, n_tokens), stands_for - past_queries(0, n_tokens / 2)) << n_tokens;
+    if (is_past_query(n_tokens)) {
+      ++n_queries;
+      stands_for += past_stride(n_tokens) / kPastStride;
+      EXPECT_EQ(stands_for, (n_tokens + 1) / kPastStride) << "of all queries so far";
+    }
+  }
+  EXPECT_EQ(past_stride(2047), 16);
+  EXPECT_EQ(past_stride(2048), 32);
+  EXPECT_EQ(past_stride(8192), 64);
+  EXPECT_EQ(past_stride(32768), 128);
+  EXPECT_EQ(n_queries, 2048 / 16 + 6144 / 32 + 24576 / 64 + 7232 / 128);
 }
 
 }  // namespace
