@@ -12,13 +12,6 @@ namespace kedge::session {
 
 namespace {
 
-constexpr int kLayersAhead = 4;  // that a division of a prompt's layers makes room for, where it can
-
-// That heads fill when they keep the target's rows, at most.
-int64_t blocks_of(const EvictionTarget& target, int n_kv_heads) {
-  return target.rows_exact > 0 ? target.rows_exact / kBlockRows + n_kv_heads : target.blocks;
-}
-
 double mean_of(std::span<const float> values) {
   double sum = 0;
   for (const float value : values)
@@ -209,12 +202,6 @@ Status Timeline::join_layer(int layer, const EvictionTarget& mean, int64_t n_tok
     all.blocks_total = planned_blocks(shape, plan_) - next;
     for (int later = layer + 1; later < n_layers; ++later)
       all.blocks_total -= layer_blocks(later, 0);
-    // A division is a pass over all rows: room for more than one layer, as long as the last division finds its total.
-    const int64_t last_blocks = blocks_of(mean, engine_.model->hyper().n_kv_heads) * n_layers;
-    for (int ahead = 1; ahead < kLayersAhead && layer + 1 + ahead < n_layers; ++ahead) {
-      if (all.blocks_total - next >= last_blocks)
-        all.blocks_total -= next;
-    }
     all.rows_total = 0;
     all.growth = 0;
   }
