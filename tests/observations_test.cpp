@@ -58,6 +58,7 @@ class Recorder final : public attention::AttentionPort {
     std::vector<float> q, k;
   };
   std::vector<Layer> layers;
+  const model::HyperParams& hyper() const { return hyper_; }
 
   tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
                         tensor::Tensor x) override {
@@ -374,8 +375,8 @@ TEST_F(Observed, ReconstructionIsASecondPassOverTheText) {
 
 // Softmax over the rows [0, n_rows) of query t of head h, moved by kEchoDistance in double. f64 [n_rows]. Blocks of
 // rows that are odd and not near count as much as the even ones before them.
-std::vector<double> moved_weights(const Recorder& oracle, const model::HyperParams& hyper, int layer, int h, int t,
-                                  int n_rows, Range near) {
+std::vector<double> moved_weights(const Recorder& oracle, int layer, int h, int t, int n_rows, RowRange near) {
+  const model::HyperParams& hyper = oracle.hyper();
   const int d = hyper.head_dim;
   const eviction::Rotation rotation = rotation_of(hyper.rope);
   const float* q = &oracle.layers[layer].q[(static_cast<size_t>(t) * hyper.n_heads + h) * d];
@@ -393,12 +394,9 @@ std::vector<double> moved_weights(const Recorder& oracle, const model::HyperPara
   }
   double sum = 0;
   for (int i = 0; i < n_rows; ++i) {
-    const int block = i / kBlockRows;
-    const auto holds = [&](size_t begin, size_t end) {
-      return block * kBlockRows < static_cast<int>(end) && (block + 1) * kBlockRows > static_cast<int>(begin);
-    };
-    const bool is_near = holds(near.begin, near.end);
-    sum += i < kEchoSinks || is_near ? a[i] : block % kEchoSample == 0 ? a[i] * kEchoSample : 0.0;
+    const int begin = i / kBlockRows * kBlockRows;
+    const bool stands_alone = i < kEchoSinks || (begin < near.end && begin + kBlockRows > near.begin);
+    sum += stands_alone ? a[i] : begin / kBlockRows % kEchoSample == 0 ? a[i] * kEchoSample : 0.0;
   }
   for (double& one : a)
     one /= sum;
@@ -423,14 +421,12 @@ TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
         ASSERT_EQ(found.size() + past.size(), 360U);
         for (int i = 0; i < 180; ++i) {
           const int seen_rows = i < 100 ? 100 : 180;  // the rows there were when the row's queries asked
-          const int block_begin = std::max(i / kSumQueries * kSumQueries, i < 100 ? 0 : 100);
-          const int block_end = std::min((i / kSumQueries + 1) * kSumQueries, seen_rows);
+          const RowRange block = {std::max(i / kSumQueries * kSumQueries, i < 100 ? 0 : 100),
+                                  std::min((i / kSumQueries + 1) * kSumQueries, seen_rows)};
           double expected = 0, sum = 0;
           for (int h = 2 * head; h < 2 * head + 2; ++h) {
-            for (int t = std::max(i - kEchoReach, 0); t <= std::min(i + kEchoReach, block_end - 1); ++t)
-              expected = std::max(expected,
-                                  moved_weights(oracle, one_.net->hyper(), layer, h, t, seen_rows,
-                                                {static_cast<size_t>(block_begin), static_cast<size_t>(block_end)})[i]);
+            for (int t = std::max(i - kEchoReach, 0); t <= std::min(i + kEchoReach, block.end - 1); ++t)
+              expected = std::max(expected, moved_weights(oracle, layer, h, t, seen_rows, block)[i]);
             for (int t = kPastStride - 1; t < 180; t += kPastStride)
               sum += t >= i ? oracle.weights(layer, h, t, [](int) { return true; })[i] / 2 : 0;
           }
@@ -503,30 +499,6 @@ TEST_F(Observed, RepetitionsFitTheBudgetInBothOrders) {
       }
     }
   }
-}
-
-TEST(Probes, ArePiecesWithTheWordsBeforeThem) {
-  const ProbeText words{.first = {1, 2}, .later = {3, 4, 5}, .suffix = {6}};
-  EXPECT_EQ(words.extra(), 3 + 8 + 1);
-  std::vector<Token> text(kProbeTokens + 10);
-  std::iota(text.begin(), text.end(), 100);
-  const std::vector<Probe> probes = make_probes(words, text, 0);
-  ASSERT_EQ(probes.size(), 2U);
-  EXPECT_EQ(probes[0].tokens.size(), 3U + kProbeTokens);
-  EXPECT_EQ((std::vector<Token>(probes[0].tokens.begin(), probes[0].tokens.begin() + 4)),
-            (std::vector<Token>{1, 2, 6, 100}));
-  EXPECT_EQ(probes[1].repeated.begin, kProbeTokens);
-  EXPECT_EQ(probes[1].repeated.end, kProbeTokens + 10);
-  EXPECT_EQ(probes[1].repeated.probe, kProbeTokens + 10);
-  std::vector<Token> expected = {3, 4, 5};
-  for (int i = -8; i < 0; ++i)
-    expected.push_back(100 + static_cast<Token>(kProbeTokens) + i);
-  expected.push_back(6);
-  for (int i = 0; i < 10; ++i)
-    expected.push_back(100 + static_cast<Token>(kProbeTokens) + i);
-  EXPECT_EQ(probes[1].tokens, expected);
-  for (const Probe& probe : probes)
-    EXPECT_LE(static_cast<int64_t>(probe.tokens.size()), probe_rows(kProbeTokens + 10, words.extra()));
 }
 
 TEST_F(Observed, OutputProjectionIsTheFilesTurnedRound) {

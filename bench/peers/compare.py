@@ -20,8 +20,8 @@ PAIRS = {  # ours -> theirs, with the same options
     "lagkv": "kvpress:lagkv-128",
     "criticalkv": "kvpress:critical-32",
     "chunkkv": "kvpress:chunkkv-32",  # theirs keeps whole chunks: up to one fewer
-    "expected": "kvpress:expected",
-    "kvzip/pooled-all:norm=none": "kvpress:kvzip",  # one budget over all layers
+    "expected:recent=0": "kvpress:expected",  # theirs protects no newest row
+    "kvzip:recent=0/pooled-all:norm=none": "kvpress:kvzip",  # and one budget over all layers
 }
 MAX_STANDARD_ERRORS = 2
 

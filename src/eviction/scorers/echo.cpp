@@ -83,7 +83,7 @@ Method scorer_echo() {
           .default_schedule = "every:n=64,share=0.04",
           .default_sinks = "4",
           .default_recent = "25%",
-          .cost = "n; every query asks 512 rows once more, every sixteenth all rows",
+          .cost = "n; every query asks 256 rows once more, every sixteenth (fewer in long texts) all rows",
           .example = {"", {3.4542F, 1.2308F, 1.9067F, 1.2036F, 1.3514F, 0.4533F}},
           .make_scorer = make};
 }
