@@ -12,6 +12,7 @@ import run_folder
 import scoring
 import winners
 
+WINNERS = sorted((Path(__file__).parents[2] / "docs/results").glob("fidelity-*/winners.md"))
 RESULTS = sorted((Path(__file__).parents[2] / "docs/results").glob("peers-*/*/predictions.csv"))
 
 
@@ -112,6 +113,10 @@ class Statistics(unittest.TestCase):
                     got = made[name]
                     same = math.isclose(got, value, rel_tol=1e-9) if isinstance(value, float) else got == value
                     self.assertTrue(same, f"{path.parent}: {name} of {written['policy']}: {got} against {value}")
+
+    def test_committed_rows_give_their_winners_again(self):
+        for path in WINNERS:
+            self.assertEqual(winners.report(path.parent), path.read_text(encoding="utf-8").strip(), path)
 
 
 if __name__ == "__main__":

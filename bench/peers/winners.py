@@ -98,11 +98,15 @@ def everything(tasks):
             yield f"| `{policy}` | " + " | ".join(figures) + " |"
 
 
-def main(folder):
+def report(folder):
     tasks = cells_of(folder)
-    lines = list(summary(tasks))
-    print("\n".join(lines + list(everything(tasks))))
-    return any(line.endswith("| behind |") for line in lines)
+    return "\n".join([*summary(tasks), *everything(tasks)])
+
+
+def main(folder):
+    text = report(folder)
+    print(text)
+    return "| behind |" in text
 
 
 if __name__ == "__main__":
