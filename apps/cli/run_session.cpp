@@ -47,6 +47,20 @@ Result<std::vector<Token>> match_prompt(Session& session, const std::vector<Toke
   return std::vector<Token>(prompt.begin() + keep, prompt.end());
 }
 
+// A session that has lost nothing and still cannot go back (its policy has recorded what came after, too): the prompt
+// is all that it was about, so a new one under the same options reads it.
+Result<Opened> read_anew(const Model& model, const Settings& settings, Opened opened,
+                         const std::vector<Token>& prompt) {
+  note("'" + settings.session + "': its prompt has changed, and its policy cannot go back to what both share: all " +
+       grouped(static_cast<int64_t>(prompt.size())) + " tokens are read anew");
+  const SessionOptions saved = opened.session->options();
+  opened.session.reset();
+  Result<std::unique_ptr<Session>> session = Session::create(model, saved);
+  if (!session)
+    return session.error();
+  return Opened{.session = *std::move(session), .unread = prompt};
+}
+
 }  // namespace
 
 Status pin_system(const Model& model, const Settings& settings, SessionOptions& options) {
@@ -125,6 +139,8 @@ Result<Opened> open_session(const Model& model, const Settings& settings, const 
     return status.error();
   if (!settings.append) {
     Result<std::vector<Token>> unread = match_prompt(*opened.session, prompt, settings.session);
+    if (!unread && opened.session->stats().evicted_rows == 0)
+      return read_anew(model, settings, std::move(opened), prompt);
     if (!unread)
       return unread.error();
     opened.unread = *std::move(unread);

@@ -29,7 +29,8 @@ Result<bool> session_exists(const Settings& settings);
 Result<std::vector<Token>> session_prompt(const Model& model, const Settings& settings, const std::string& text);
 
 // Creates the session, or restores it and finds what is left to read. Errors: those of Session::create() and restore();
-// usage: flags that contradict the file (both values), a prompt that leaves the session where it cannot go back.
+// usage: flags that contradict the file (both values), a prompt that leaves the session where it cannot go back because
+// rows were evicted.
 Result<Opened> open_session(const Model& model, const Settings& settings, const SessionOptions& options,
                             const std::vector<Token>& prompt);
 

@@ -48,6 +48,17 @@ class Sessions(KedgeTest):
         self.assertLess(stats["prompt_tokens"], 30)
         self.assertTrue(other.out)
 
+    def test_a_session_that_lost_nothing_reads_a_changed_prompt_anew(self):
+        roomy = ["--kv-budget", "64MiB"]  # the default policy keeps a history and evicts nothing here
+        self.run_ok("-f", self.text, "-p", QUESTIONS[1], "-n", "4", *GREEDY, *roomy, "--session", self.file)
+        asked = ["-f", self.text, "-p", QUESTIONS[0], "-n", "12", *GREEDY]
+        alone, _ = self.run_ok(*asked, *roomy)
+        other, stats = self.run_ok(*asked, "--session", self.file)
+        self.assertEqual(other.out, alone.out)
+        self.assertIn("are read anew", other.err)
+        self.assertGreater(stats["prompt_tokens"], 500)
+        self.assertEqual(stats["evicted_rows"], 0)
+
     def test_a_prompt_that_leaves_an_evicted_session_is_refused_and_the_file_stays(self):
         self.run_ok("-f", self.text, "-p", QUESTIONS[0], "-n", "4", *GREEDY, *BUDGET, "--session", self.file)
         with open(self.file, "rb") as f:
