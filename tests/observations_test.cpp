@@ -403,7 +403,7 @@ std::vector<double> moved_weights(const Recorder& oracle, int layer, int h, int 
   return a;
 }
 
-// The second part's rows are asked by the last two queries of the first.
+// The text is read as 100 and then 80 tokens: rows of the second part are asked by the last two queries of the first.
 TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
   const std::vector<Token> text = test::random_tokens(180, 19);
   Recorder oracle(one_.net->hyper());
@@ -418,7 +418,8 @@ TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
       for (int head = 0; head < 2; ++head) {
         const std::vector<float> found = session->observations().echo(layer, head);
         const std::vector<float> past = session->observations().past(layer, head, 180);
-        ASSERT_EQ(found.size() + past.size(), 360U);
+        ASSERT_EQ(found.size(), 180U);
+        ASSERT_EQ(past.size(), 180U);
         for (int i = 0; i < 180; ++i) {
           const int seen_rows = i < 100 ? 100 : 180;  // the rows there were when the row's queries asked
           const RowRange block = {std::max(i / kSumQueries * kSumQueries, i < 100 ? 0 : 100),
@@ -431,29 +432,38 @@ TEST_F(Observed, EchoesAreTheMovedQueriesOfNeighbours) {
               sum += t >= i ? oracle.weights(layer, h, t, [](int) { return true; })[i] / 2 : 0;
           }
           EXPECT_NEAR(found[i], expected, 1e-3 + 0.02 * expected) << layer << " " << head << " row " << i;
-          EXPECT_NEAR(past[i], sum / std::max(past_queries(i, 180), 1), 1e-3 + 0.02 * sum) << layer << " row " << i;
+          const int n = 180 / kPastStride - i / kPastStride;
+          EXPECT_NEAR(past[i], n > 0 ? sum / n : 0, 1e-3 + 0.02 * sum) << layer << " " << head << " row " << i;
           largest = std::max(largest, expected);
         }
       }
     }
-    EXPECT_GT(largest, 0.03);
+    EXPECT_GT(largest, 0.03) << "the test text has no row that is looked up";
   }
 }
 
+// Long enough for three pieces: echoes are the same whatever the threads, and graphs of a whole piece or more.
 TEST_F(Observed, ThreadsDoNotChangeEchoes) {
   const Loaded two = load(dir_.file("tiny.gguf"), 2);
-  const std::vector<Token> tokens = test::random_tokens(1300, 2);  // three pieces
+  const std::vector<Token> tokens = test::random_tokens(1300, 2);
   const auto a = timeline(one_, "echo", "", 1300);
   const auto b = timeline(two, "echo", "", 1300);
-  test::must(a->prefill(tokens, {}));
-  test::must(b->prefill(tokens, {}));
+  const auto c = timeline(one_, "echo", "", 1300, 1024);
+  for (const auto* session : {&a, &b, &c})
+    test::must((*session)->prefill(tokens, {}));
   const Observations& of = a->observations();
   for (int layer = 0; layer < n_layers(); ++layer) {
-    EXPECT_TRUE(same_bits(of.echo(layer, 1), b->observations().echo(layer, 1))) << layer;
-    EXPECT_TRUE(same_bits(of.past(layer, 1, 1300), b->observations().past(layer, 1, 1300))) << layer;
+    for (int head = 0; head < 2; ++head) {
+      EXPECT_TRUE(same_bits(of.echo(layer, head), b->observations().echo(layer, head))) << layer;
+      EXPECT_TRUE(same_bits(of.past(layer, head, 1300), b->observations().past(layer, head, 1300))) << layer;
+      if (layer > 0)
+        continue;  // later layers see other rounding of hidden rows
+      EXPECT_TRUE(same_bits(of.echo(layer, head), c->observations().echo(layer, head))) << "graphs of 1,024";
+    }
   }
 }
 
+// While tokens are decoded layers add their queries at different tokens, and none waits longer than the ring holds.
 TEST_F(Observed, DecodedEchoesComeInTurns) {
   const std::vector<Token> tokens = test::random_tokens(400, 21);
   const auto session = timeline(one_, "echo", "", 400);
@@ -465,7 +475,7 @@ TEST_F(Observed, DecodedEchoesComeInTurns) {
     for (int layer = 0; layer < n_layers(); ++layer) {
       std::vector<float> now = session->observations().echo(layer, 0);
       std::vector<float>& old = before[static_cast<size_t>(layer)];
-      old.resize(now.size(), 0.0F);
+      old.resize(now.size(), 0.0F);  // a row begins without an echo
       if (now != old)
         changed[static_cast<size_t>(layer)].push_back(static_cast<int64_t>(i) + 1);
       old = now;

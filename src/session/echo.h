@@ -7,8 +7,7 @@
 //   echo[i] = max over queries t in [i - 2, i + 2] and the group's heads g of  a'[t,g,i]
 //   a'[t,g,.] = softmax over the sinks and the piece of 512 rows around i of  scale * (R(1024) q[t,g]) . k
 // Of the piece's other blocks of 16 rows every second one is looked at, for itself and the next. Nothing is read twice:
-// it costs the products of every query with half a piece. Each number of it is measured
-// (docs/echo.md).
+// it costs the products of every query with half a piece. Each number of it is measured (docs/echo.md).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +26,8 @@ inline constexpr int kEchoDistance = 1024;  // positions that queries are moved 
 inline constexpr int32_t kEchoSinks = 4;    // positions
 
 // HeadInput::past looks at the queries of positions 15, 31, ... up to 2,048, at every 32nd from there to 8,192, and so
-// on: half as many each time the text is four times as long, or looking at all rows would come to cost more than the
-// attention of a long text allows. A query stands for those between it and the one before.
+// on: half as many each time the text is four times as long, because each looks at all rows. A query stands for those
+// between it and the one before.
 inline constexpr int kPastStride = 16;
 inline constexpr int32_t kPastDense = 2048;  // positions
 int past_stride(int32_t position);

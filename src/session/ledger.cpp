@@ -16,6 +16,11 @@ void grow(std::vector<float>& values, size_t n, float fill) {
     values.resize(n, fill);
 }
 
+// Positions up to the newest row's.
+size_t n_positions(const KvHeadView& rows) {
+  return rows.n_rows == 0 ? 0 : static_cast<size_t>(rows.position(rows.n_rows - 1)) + 1;
+}
+
 }  // namespace
 
 Ledger::Ledger(int n_layers, int n_kv_heads, bool explains)
@@ -62,7 +67,7 @@ void Ledger::judge(Head& head, const eviction::HeadInput& in, const eviction::La
     n_dropped -= position < head.rank.size() && head.rank[position] >= 0 ? 1 : 0;
   }
   const std::vector<float> rank = eviction::score_ranks(decision.score[h], decision.is_protected[h], n_dropped);
-  const size_t n = rank.empty() ? 0 : static_cast<size_t>(in.rows.position(in.rows.n_rows - 1)) + 1;
+  const size_t n = n_positions(in.rows);
   grow(head.rank, n, -1);
   grow(head.score, n, kNaN);
   for (size_t i = 0; i < rank.size(); ++i) {
@@ -82,7 +87,7 @@ void Ledger::record_parts(int layer, const eviction::LayerInput& in,
         part_names_.push_back(part.name);
     }
     const KvHeadView& rows = in.heads[h].rows;
-    const size_t n = rows.n_rows == 0 ? 0 : static_cast<size_t>(rows.position(rows.n_rows - 1)) + 1;
+    const size_t n = n_positions(rows);
     Head& head = layers_[static_cast<size_t>(layer)].heads[h];
     head.parts.resize(part_names_.size());
     for (size_t p = 0; p < part_names_.size(); ++p) {  // an eviction cut short by its time limit has other parts

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "session/query_weights.h"
@@ -180,7 +181,8 @@ void Observations::add_echo(int layer, const LayerQueries& queries) {
   int64_t& lead_end = lead_end_[static_cast<size_t>(layer)];
   const int32_t front = queries.positions.front();
   const size_t n_lead = lead_end == front ? std::min<size_t>(static_cast<size_t>(lead_end), kEchoReach) : 0;
-  const std::array<int32_t, kEchoReach> lead_positions = {front - 2, front - 1};
+  std::array<int32_t, kEchoReach> lead_positions{};
+  std::iota(lead_positions.begin(), lead_positions.end(), front - kEchoReach);
   const std::vector<Range> blocks = blocks_of(queries.positions);
   std::vector<EchoedRows> echoed(blocks.size() * static_cast<size_t>(hyper.n_kv_heads));
   for_each_index(*engine_.compute, static_cast<int>(echoed.size()), [&](int i) {

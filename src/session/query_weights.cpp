@@ -4,7 +4,6 @@
 #include <array>
 #include <memory>
 #include <numeric>
-#include <utility>
 
 namespace kedge::session {
 namespace {
@@ -66,12 +65,12 @@ SomeRows::SomeRows(const KvHeadView& head, const SomePositions& which) : view(he
   const int32_t n_sinks = row_at(which.n_sinks);
   const int32_t end = row_at(which.end);
   const int32_t probe = row_at(which.probe);
-  const auto near = std::pair(row_at(which.near_begin), row_at(which.near_end));
+  const RowRange near = {.begin = row_at(which.near_begin), .end = row_at(which.near_end)};
   const auto take = [&](int32_t part_begin, int32_t part_rows, const uint32_t* from, std::vector<uint32_t>& to) {
     for (int32_t block = 0; block * kBlockRows < part_rows; ++block) {
       const int32_t begin = part_begin + block * kBlockRows;
       const int32_t last = std::min(begin + kBlockRows, part_begin + part_rows);
-      const bool is_near = which.every == 1 || (begin < near.second && last > near.first);
+      const bool is_near = which.every == 1 || (begin < near.end && last > near.begin);
       const bool is_sample = is_near || block % which.every == 0;
       const bool is_used = begin < n_sinks || (is_sample && begin < end && last > first) || last > probe;
       if (!is_used)
