@@ -66,26 +66,36 @@ void average_over_heads(std::span<const HeadInput> heads, std::span<std::vector<
   }
 }
 
+void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, const TileQueries& tile,
+                 const UseWeights& use) {
+  const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
+  if (floats_each == 0 || tile.n_queries == 0)
+    return;
+  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / floats_each, 1, tile.n_queries));
+  const auto weights = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(batch * floats_each));
+  for (int t = 0; t < tile.n_queries; t += batch) {
+    TileQueries part = tile;
+    part.q += tile.row_stride * t;
+    part.positions += t;
+    part.n_queries = std::min(batch, tile.n_queries - t);
+    kernels.attention_weights(rows, part, weights.get());
+    use(t, part.n_queries, {weights.get(), static_cast<size_t>(part.n_queries * floats_each)});
+  }
+}
+
 void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use) {
-  const int64_t n_rows = in.rows.n_rows;
-  if (n_rows == 0 || begin >= end)
+  if (in.rows.n_rows == 0 || begin >= end)
     return;
   check(in.kernels != nullptr && in.q != nullptr && in.query_positions != nullptr, "a window scorer needs its queries");
   const long query_floats = static_cast<long>(in.group) * in.rows.head_dim;
-  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / (in.group * n_rows), 1, end - begin));
-  const auto weights = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(batch * in.group * n_rows));
-  for (int t = begin; t < end; t += batch) {
-    const int n = std::min(batch, end - t);
-    const TileQueries queries{.q = in.q + t * query_floats,
-                              .row_stride = query_floats,
-                              .head_stride = in.rows.head_dim,
-                              .positions = in.query_positions + t,
-                              .n_queries = n,
-                              .group = in.group,
-                              .scale = in.scale};
-    in.kernels->attention_weights(in.rows, queries, weights.get());
-    use(t, n, {weights.get(), static_cast<size_t>(n * in.group * n_rows)});
-  }
+  const TileQueries tile{.q = in.q + begin * query_floats,
+                         .row_stride = query_floats,
+                         .head_stride = in.rows.head_dim,
+                         .positions = in.query_positions + begin,
+                         .n_queries = end - begin,
+                         .group = in.group,
+                         .scale = in.scale};
+  for_weights(*in.kernels, in.rows, tile, [&](int t, int n, std::span<float> a) { use(begin + t, n, a); });
 }
 
 void max_pool(std::span<float> values, int width) {

@@ -22,9 +22,12 @@ void lift_window_rows(std::span<float> score, int32_t n_before);
 // Replaces each score by the mean over the heads that hold a row of the same position (Scorer::has_one_list).
 void average_over_heads(std::span<const HeadInput> heads, std::span<std::vector<float>> score);
 
-// Softmax weights of queries [begin, end) in batches: use(t, n, a) gets queries t..t+n-1, a f32 [n * group][n_rows]
+// Softmax weights of all of a tile's queries in batches: use(t, n, a) gets queries t..t+n-1, a f32 [n * group][n_rows]
 // query-major, free to be overwritten. Scratch is 2 MiB, or one query's weights if these are more.
 using UseWeights = std::function<void(int t, int n, std::span<float> a)>;
+void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, const TileQueries& tile,
+                 const UseWeights& use);
+// Of queries [begin, end) of a head's window; t counts from the window's first.
 void for_weight_batches(const HeadInput& in, int begin, int end, const UseWeights& use);
 
 // Centred sliding windows of `width` (odd) along f32 values [n], in place. max: of the rows that exist (values >= 0).

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "eviction/window_scorer.h"
+
 namespace kedge::session {
 namespace {
 
@@ -97,18 +99,19 @@ EchoedRows echo_of(const AttentionKernels& kernels, const KvHeadView& rows, cons
   out.first = some.row[begin];
   out.echo.assign(end - begin, 0.0F);
   size_t m = 0;  // query and member of the group
-  for_weights(kernels, some.view, asked.tile(group, rows.head_dim, scale), [&](std::span<const float> a) {
-    for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
-      const int32_t position = asked.positions[m / static_cast<size_t>(group)];
-      const size_t low = std::max(from(position - kEchoReach), begin);
-      const size_t high = std::min(from(position + kEchoReach + 1), end);
-      if (low >= high)
-        continue;
-      const float counted = std::max(some.sum(a.subspan(at, n_rows)), kLeastCounted);
-      for (size_t i = low; i < high; ++i)
-        out.echo[i - begin] = std::max(out.echo[i - begin], std::min(a[at + i] / counted, 1.0F));
-    }
-  });
+  eviction::for_weights(kernels, some.view, asked.tile(group, rows.head_dim, scale),
+                        [&](int, int, std::span<const float> a) {
+                          for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
+                            const int32_t position = asked.positions[m / static_cast<size_t>(group)];
+                            const size_t low = std::max(from(position - kEchoReach), begin);
+                            const size_t high = std::min(from(position + kEchoReach + 1), end);
+                            if (low >= high)
+                              continue;
+                            const float counted = std::max(some.sum(a.subspan(at, n_rows)), kLeastCounted);
+                            for (size_t i = low; i < high; ++i)
+                              out.echo[i - begin] = std::max(out.echo[i - begin], std::min(a[at + i] / counted, 1.0F));
+                          }
+                        });
   return out;
 }
 

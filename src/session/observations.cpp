@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "eviction/window_scorer.h"
 #include "session/query_weights.h"
 #include "session/rotation.h"
 #include "session/token_kind.h"
@@ -135,16 +136,16 @@ void Observations::add_weights(int layer, const LayerQueries& queries, int colum
     const size_t first = blocks[of.begin].begin;
     size_t m = 0;  // query and member of the group
     size_t block = of.begin;
-    for_weights(*engine_.kernels, rows, tile(queries, static_cast<int>(head), first, blocks[of.end - 1].end),
-                [&](std::span<const float> a) {
-                  for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
-                    while (first + m / static_cast<size_t>(hyper.group()) >= blocks[block].end)
-                      ++block;
-                    std::vector<float>& sum = part[block * n_heads + head];
-                    for (size_t row = 0; row < n_rows; ++row)
-                      sum[row] += a[at + row];
-                  }
-                });
+    eviction::for_weights(*engine_.kernels, rows, tile(queries, static_cast<int>(head), first, blocks[of.end - 1].end),
+                          [&](int, int, std::span<const float> a) {
+                            for (size_t at = 0; at < a.size(); at += n_rows, ++m) {
+                              while (first + m / static_cast<size_t>(hyper.group()) >= blocks[block].end)
+                                ++block;
+                              std::vector<float>& sum = part[block * n_heads + head];
+                              for (size_t row = 0; row < n_rows; ++row)
+                                sum[row] += a[at + row];
+                            }
+                          });
   });
   for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
     std::vector<float> total = store_.notes(sequence_, layer, head, column);
@@ -293,8 +294,8 @@ void Observations::add_reconstruction(int layer, const LayerQueries& queries, co
         {.begin = repeated.begin, .end = repeated.end, .n_sinks = kSinkQueries, .probe = repeated.probe});
     std::vector<float>& largest = best[static_cast<size_t>(i)];
     largest.assign(n_best, 0.0F);
-    for_weights(*engine_.kernels, rows.view, tile(queries, head, block.begin, block.end),
-                [&](std::span<const float> a) { take_largest(rows, a, largest); });
+    eviction::for_weights(*engine_.kernels, rows.view, tile(queries, head, block.begin, block.end),
+                          [&](int, int, std::span<const float> a) { take_largest(rows, a, largest); });
   });
   for_each_index(*engine_.compute, hyper.n_kv_heads, [&](int head) {
     const KvHeadView rows = store_.view(sequence_, layer, head);

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <numeric>
 
 namespace kedge::session {
 namespace {
 
 constexpr size_t kSharedQueries = 16;
-constexpr int64_t kScratchFloats = int64_t{1} << 19;  // of one thread: 2 MiB
 
 }  // namespace
 
@@ -31,21 +29,6 @@ std::vector<Range> tiles_of(std::span<const Range> blocks) {
     tiles.back().end = i + 1;
   }
   return tiles;
-}
-
-void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile,
-                 const UseQueryWeights& use) {
-  const int64_t floats_each = int64_t{tile.group} * rows.n_rows;
-  const int n = tile.n_queries;
-  const int batch = static_cast<int>(std::clamp<int64_t>(kScratchFloats / std::max<int64_t>(floats_each, 1), 1, n));
-  const auto weights = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(batch * floats_each));
-  for (int begin = 0; begin < n; begin += batch) {
-    tile.n_queries = std::min(batch, n - begin);
-    kernels.attention_weights(rows, tile, weights.get());
-    use({weights.get(), static_cast<size_t>(tile.n_queries * floats_each)});
-    tile.q += tile.row_stride * tile.n_queries;
-    tile.positions += tile.n_queries;
-  }
 }
 
 SomeRows::SomeRows(const KvHeadView& head, const SomePositions& which) : view(head) {

@@ -1,9 +1,8 @@
-// Softmax weights that queries give the rows of a head, in batches of bounded scratch: what histories are made of.
+// Which queries and which rows of a head are taken together where histories are made of softmax weights.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,10 +22,6 @@ struct Range {
 std::vector<Range> blocks_of(std::span<const int32_t> positions);
 // Neighbouring blocks taken together, of [blocks]: up to 16 queries that read the keys once, or one block.
 std::vector<Range> tiles_of(std::span<const Range> blocks);
-
-// use(weights f32 [n * group][n_rows]) for all of a tile's queries, in order.
-using UseQueryWeights = std::function<void(std::span<const float> weights)>;
-void for_weights(const AttentionKernels& kernels, const KvHeadView& rows, TileQueries tile, const UseQueryWeights& use);
 
 // Rows [begin, end) by position, those of the sinks, and those from `probe` on.
 struct SomePositions {
