@@ -139,8 +139,7 @@ const Reference& PolicyMatrix::reference(const KvTypes& types) {
 // A budget that holds everything changes no bit. `pressure` keeps a part of any budget free: it gets twice as much.
 void PolicyMatrix::untouched(const std::string& policy, const KvTypes& types) {
   const Reference& expected = reference(types);
-  const auto session =
-      open_session(*one_, options_of(policy, types, policy.ends_with("/pressure") ? "4MiB" : "100%"));
+  const auto session = open_session(*one_, options_of(policy, types, policy.ends_with("/pressure") ? "4MiB" : "100%"));
   must(session->prefill(prompt_));
   EXPECT_TRUE(same_bits(session->logits(), expected[0])) << "nothing evicted, after the prompt";
   for (int i = 0; i < kUntouched; ++i) {
@@ -255,8 +254,9 @@ void PolicyMatrix::decoding(const std::string& policy, const KvTypes& types) {
   // These wait until the budget is full, which the room for a repetition of the text may put off.
   const bool waits =
       policy.ends_with("/after-prompt") || policy.ends_with("/between-chunks") || policy.ends_with("/pressure");
-  if (!waits)
+  if (!waits) {
     EXPECT_GT(session->stats().evicted_rows, after_prompt) << "decoding evicts";
+  }
 }
 
 TEST_P(PolicyMatrix, EveryCombination) {

@@ -91,6 +91,7 @@ Json row_fields(const Row& row) {
       {"backends", "CPU"},
       {"kernels", row.model.kernels},
       {"prompt_weights", row.model.prompt_weights},
+      {"mmap", row.model.mmap},
       {"model_filename", row.model.path},
       {"model_type", row.model.type},
       {"model_size", row.model.size_bytes},

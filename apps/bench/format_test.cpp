@@ -20,6 +20,7 @@ Row measured_row() {
                .n_params = 134515008,
                .kernels = "avx2",
                .prompt_weights = "f32",
+               .mmap = "off",
                .n_threads = 2};
   row.test = {.n_gen = 100, .depth = 4096};
   row.variant = {.budget = *parse_budget("10%"), .policy = "snapkv"};
@@ -150,7 +151,7 @@ TEST(Format, Csv) {
   const std::string header = printer->header(row.model);
   const std::string values = printer->row(row);
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(values.begin(), values.end(), ','));
-  EXPECT_TRUE(header.starts_with("backends,kernels,prompt_weights,model_filename,")) << header;
+  EXPECT_TRUE(header.starts_with("backends,kernels,prompt_weights,mmap,model_filename,")) << header;
   EXPECT_EQ(header.find("samples"), std::string::npos);
   EXPECT_TRUE(values.starts_with("\"CPU\",\"avx2\",\"f32\",\"a \"\"model\"\".gguf\",")) << values;
   EXPECT_NE(values.find(",\"10%\",\"snapkv\","), std::string::npos);

@@ -16,6 +16,7 @@ struct ModelFacts {
   int64_t n_params = 0;
   std::string kernels;
   std::string prompt_weights;
+  std::string mmap;   // on | off
   int n_threads = 0;  // resolved
 };
 

@@ -49,6 +49,7 @@ ModelFacts facts_of(const ModelInfo& info) {
           .n_params = info.n_params,
           .kernels = info.kernels,
           .prompt_weights = info.prompt_weights,
+          .mmap = info.mmap,
           .n_threads = info.n_threads};
 }
 

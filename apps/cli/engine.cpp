@@ -56,6 +56,7 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
   return Model::load({.path = path,
                       .n_threads = settings.threads < 0 ? 0 : settings.threads,
                       .prompt_weights = settings.prompt_weights,
+                      .mmap = settings.mmap,
                       .kernels = settings.kernels});
 }
 

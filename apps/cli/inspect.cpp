@@ -57,6 +57,7 @@ std::string as_json(const ModelInfo& info, const Request& request) {
       {"kv_bytes_per_token", info.kv_bytes_per_token},
       {"kernels", info.kernels},
       {"prompt_weights", info.prompt_weights},
+      {"mmap", info.mmap},
       {"n_threads", info.n_threads},
       {"request",
        {{"prompt_tokens", request.prompt_tokens},
@@ -89,8 +90,8 @@ std::string as_text(const ModelInfo& info, const Request& request) {
   text += row("vocabulary", grouped(info.n_vocab) + " tokens");
   text += row("trained context", grouped(info.n_ctx_train) + " tokens");
   text += row("KV per token", grouped(info.kv_bytes_per_token) + " bytes (f16)");
-  text += row("runs with", info.kernels + " kernels, " + info.prompt_weights + " prompt weights, " +
-                               std::to_string(info.n_threads) + " threads");
+  text += row("runs with", info.kernels + " kernels, " + info.prompt_weights + " prompt weights, mmap " + info.mmap +
+                               ", " + std::to_string(info.n_threads) + " threads");
   text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " +
           (request.predict < 0 ? "any number" : grouped(request.predict)) + " to generate\n";
   text += row("full cache", format_bytes(request.meaning.full_bytes) + " in f16");

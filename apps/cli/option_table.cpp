@@ -71,6 +71,10 @@ constexpr OptionSpec kTable[] = {
      "auto|ref|avx2|avx512|avx512vnni|avx512bf16"},
     {"", "--prompt-weights", "TYPE", kGroupModel, kEngine | kBench, &Settings::prompt_weights,
      "how matrix products of a prompt read the weights", kAny, kAnyMax, "auto|native|f32|bf16"},
+    {"", "--mmap", "WHEN", kGroupModel, kEngine | kBench, &Settings::mmap,
+     "read the weights from the file's pages, which processes share, or (off, llama.cpp's --no-mmap) from a copy in "
+     "huge pages, which is faster; auto: a copy where huge pages are granted and half of the free memory is enough",
+     kAny, kAnyMax, "auto|on|off"},
 
     // KV budget
     {"", "--kv-budget", "BUDGET", kGroupBudget, kModel, &Settings::kv_budget,

@@ -103,7 +103,7 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
     return start.error();
   const ModelInfo& info = model.info();
   detail("seed " + std::to_string(seed) + ", " + std::to_string(info.n_threads) + " threads, " + info.kernels +
-         " kernels, " + info.prompt_weights + " prompt weights");
+         " kernels, " + info.prompt_weights + " prompt weights, mmap " + info.mmap);
 
   const Stats before = session.stats();
   Result<RunOutcome> outcome = complete(model, session, settings, opened->unread, *start);

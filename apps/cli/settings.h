@@ -18,6 +18,7 @@ struct Settings {
   int ubatch_size = 512;
   std::string kernels = "auto";
   std::string prompt_weights = "auto";
+  std::string mmap = "auto";
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int kv_f16_window = 32;

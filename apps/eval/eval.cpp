@@ -46,9 +46,13 @@ Json environment_json(const ModelInfo& model) {
   const std::time_t now = std::time(nullptr);
   std::tm utc = {};
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
-  return {{"cpu", cpu_name()},        {"threads", model.n_threads},
-          {"kernels", model.kernels}, {"prompt_weights", model.prompt_weights},
-          {"kedge", KEDGE_VERSION},   {"date", date}};
+  return {{"cpu", cpu_name()},
+          {"threads", model.n_threads},
+          {"kernels", model.kernels},
+          {"prompt_weights", model.prompt_weights},
+          {"mmap", model.mmap},
+          {"kedge", KEDGE_VERSION},
+          {"date", date}};
 }
 
 // Logits of llama.cpp in place of our full cache: f32 KV without flash attention, the plainest it has.

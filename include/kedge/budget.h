@@ -22,7 +22,6 @@ struct Budget {
 
 // Error usage: no unit, zero, negative, not a number, over 100 %. Names the value found and the forms allowed.
 Result<Budget> parse_budget(std::string_view text);
-
 std::string format_bytes(int64_t bytes);  // "4.00 MiB"
 
 }  // namespace kedge

@@ -19,7 +19,9 @@ struct ModelOptions {
   int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
   std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights
-  std::string kernels = "auto";         // auto | ref | avx2 | avx512 | avx512vnni | avx512bf16
+  std::string mmap =
+      "auto";  // on: weights stay in the file's pages; off: copied into huge pages; auto: by what there is
+  std::string kernels = "auto";  // auto | ref | avx2 | avx512 | avx512vnni | avx512bf16
 };
 
 struct ModelInfo {
@@ -39,6 +41,7 @@ struct ModelInfo {
   int64_t kv_bytes_per_token = 0;  // K and V rows of one token over all layers and kv heads, f16, without metadata
   std::string kernels;             // the attention kernels in use
   std::string prompt_weights;      // resolved
+  std::string mmap;                // resolved: on | off
   int n_threads = 0;
 };
 
@@ -49,7 +52,7 @@ struct ChatMessage {
 
 class Model {
  public:
-  // Errors: model_unreadable (names the key or tensor), usage (unknown kernels or prompt_weights).
+  // Errors: model_unreadable (names the key or tensor), usage (unknown kernels, prompt_weights or mmap).
   static Result<std::unique_ptr<Model>> load(const ModelOptions& options);
   ~Model();
 

@@ -36,8 +36,7 @@ struct Protection {
   bool empty() const { return spans.empty() && phrases.empty() && domain.empty() && special_quota == 0; }
 };
 
-// What protects a token.
-enum class ProtectedBy : uint8_t { nothing, span, phrase, special, domain };
+enum class ProtectedBy : uint8_t { nothing, span, phrase, special, domain };  // what protects a token
 
 // A list of phrases, one a line: `#` begins a comment, `case: ` in front of a phrase makes case count. Error usage
 // names `name` and the line.

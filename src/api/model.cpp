@@ -9,23 +9,41 @@ namespace kedge {
 
 namespace {
 
-struct PromptWeightsName {
+template <typename T>
+struct Name {
   const char* name;
-  tensor::PromptWeights value;
+  T value;
 };
-constexpr std::array<PromptWeightsName, 4> kPromptWeights = {{
+constexpr std::array<Name<tensor::PromptWeights>, 4> kPromptWeights = {{
     {"auto", tensor::PromptWeights::automatic},
     {"native", tensor::PromptWeights::native},
     {"f32", tensor::PromptWeights::f32},
     {"bf16", tensor::PromptWeights::bf16},
 }};
+constexpr std::array<Name<tensor::WeightMemory>, 3> kWeightMemory = {{
+    {"auto", tensor::WeightMemory::automatic},
+    {"on", tensor::WeightMemory::mapped},
+    {"off", tensor::WeightMemory::copied},
+}};
 
-Result<tensor::PromptWeights> parse_prompt_weights(const std::string& name) {
-  for (const PromptWeightsName& known : kPromptWeights) {
+template <typename T, size_t n>
+Result<T> value_of(const std::array<Name<T>, n>& names, const std::string& name, const std::string& what) {
+  std::string allowed;
+  for (const Name<T>& known : names) {
     if (name == known.name)
       return known.value;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(known.name);
   }
-  return Error{ErrorCode::usage, "prompt weights '" + name + "' are not known; allowed: auto, native, f32, bf16"};
+  return Error{ErrorCode::usage, what + " '" + name + "' is not known; allowed: " + allowed};
+}
+
+template <typename T, size_t n>
+const char* name_of(const std::array<Name<T>, n>& names, T value) {
+  for (const Name<T>& known : names) {
+    if (value == known.value)
+      return known.name;
+  }
+  return names.front().name;
 }
 
 Result<const AttentionKernels*> choose_kernels(const std::string& name) {
@@ -37,14 +55,6 @@ Result<const AttentionKernels*> choose_kernels(const std::string& name) {
                                      "' are not known or this CPU cannot run them; allowed: auto, ref, avx2, "
                                      "avx512, avx512vnni, avx512bf16 (this CPU's best: " +
                                      best_attention_kernels().name + ")"};
-}
-
-const char* name_of(tensor::PromptWeights value) {
-  for (const PromptWeightsName& known : kPromptWeights) {
-    if (value == known.value)
-      return known.name;
-  }
-  return "auto";
 }
 
 ModelInfo describe(const Model::Impl& impl) {
@@ -64,7 +74,8 @@ ModelInfo describe(const Model::Impl& impl) {
           .weight_bytes = hyper.weight_bytes,
           .kv_bytes_per_token = int64_t{2} * hyper.n_layers * hyper.n_kv_heads * hyper.head_dim * kRowTypeBytes,
           .kernels = impl.kernels->name,
-          .prompt_weights = name_of(impl.net->weights().prompt_weights()),
+          .prompt_weights = name_of(kPromptWeights, impl.net->weights().prompt_weights()),
+          .mmap = impl.net->weights().copied_bytes() > 0 ? "off" : "on",
           .n_threads = impl.compute->n_threads()};
 }
 
@@ -74,9 +85,13 @@ Model::Model() : impl_(std::make_unique<Impl>()) {}
 Model::~Model() = default;
 
 Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
-  const Result<tensor::PromptWeights> prompt_weights = parse_prompt_weights(options.prompt_weights);
+  const Result<tensor::PromptWeights> prompt_weights =
+      value_of(kPromptWeights, options.prompt_weights, "prompt weights");
   if (!prompt_weights)
     return prompt_weights.error();
+  const Result<tensor::WeightMemory> memory = value_of(kWeightMemory, options.mmap, "mmap");
+  if (!memory)
+    return memory.error();
   const Result<const AttentionKernels*> kernels = choose_kernels(options.kernels);
   if (!kernels)
     return kernels.error();
@@ -89,7 +104,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
     return compute.error();
   impl.compute = *std::move(compute);
   Result<std::unique_ptr<model::Model>> net =
-      model::load_model(*impl.compute, options.path, {.prompt_weights = *prompt_weights});
+      model::load_model(*impl.compute, options.path, {.prompt_weights = *prompt_weights, .memory = *memory});
   if (!net)
     return net.error();
   impl.net = *std::move(net);

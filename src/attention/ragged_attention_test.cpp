@@ -94,7 +94,8 @@ struct Fixture {
       : rows(c.shape, c.history + c.batch), taps({kLayers, 8, c.shape.n_heads, c.shape.head_dim}) {
     compute = tensor::Compute::create({.n_threads = n_threads}).value().release();
     file = tensor::GgufFile::open(tiny_file()).value().release();
-    weights = tensor::Weights::create(*compute, *file, tensor::PromptWeights::native, false).value().release();
+    weights =
+        tensor::Weights::create(*compute, *file, {.prompt_weights = tensor::PromptWeights::native}).value().release();
   }
   ~Fixture() {
     delete weights;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/running_anchor.h"
+#include "base/huge_pages.h"
 
 namespace kedge::attention {
 
@@ -79,8 +80,9 @@ class Taps {
   size_t slot(int layer, int head, int32_t position) const;
 
   TapShape shape_;
-  std::vector<float> q_;            // f32 [n_layers][n_heads][window][head_dim]
-  std::vector<float> y_;            // same
+  using Ring = std::vector<float, HugePageAllocator<float>>;
+  Ring q_;                          // f32 [n_layers][n_heads][window][head_dim]
+  Ring y_;                          // same
   std::vector<int32_t> positions_;  // i32 [n_layers][n_heads][window], -1 = empty
   RunningAnchor running_;
 };

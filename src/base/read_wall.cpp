@@ -1,7 +1,5 @@
 #include "base/read_wall.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -9,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/huge_pages.h"
 
 namespace kedge {
 namespace {
@@ -45,17 +44,14 @@ uint64_t read_all(const ReadBuffer& buffer, size_t n_streams, size_t ahead_bytes
 }  // namespace
 
 ReadBuffer::ReadBuffer(size_t n_bytes) : n_bytes_(n_bytes), at_(nullptr) {
-  void* at = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED)
-    return;
-  madvise(at, n_bytes, MADV_HUGEPAGE);
-  std::memset(at, 1, n_bytes);
-  at_ = static_cast<std::byte*>(at);
+  at_ = map_huge_pages(n_bytes);
+  if (at_ != nullptr)
+    std::memset(at_, 1, n_bytes);
 }
 
 ReadBuffer::~ReadBuffer() {
   if (at_ != nullptr)
-    munmap(at_, n_bytes_);
+    unmap_huge_pages(at_, n_bytes_);
 }
 
 double best_read_seconds(const ReadBuffer& buffer, Executor& executor) {

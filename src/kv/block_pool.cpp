@@ -1,7 +1,6 @@
 #include "kv/block_pool.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,16 +9,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/huge_pages.h"
 
 namespace kedge::kv {
 namespace {
 
 constexpr size_t kWordBlocks = 64;
-
-size_t page_bytes() {
-  static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -60,13 +55,15 @@ Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes, int 
     offset[i] = total;
     total += round_up(part_bytes[i], page_bytes());
   }
-  void* mapping = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED) {
+  // Huge pages where the host grants them: a head's run is then one or two TLB entries.
+  const bool large = part_bytes[0] >= static_cast<size_t>(kTrimBytes);
+  std::byte* mapping = map_huge_pages(total, large ? part_bytes[0] : 0);
+  if (mapping == nullptr) {
     return Error{ErrorCode::failed,
                  "KV store: cannot map " + std::to_string(total) + " bytes of address space: " + std::strerror(errno)};
   }
   BlockPool pool;
-  pool.mapping_ = static_cast<std::byte*>(mapping);
+  pool.mapping_ = mapping;
   pool.mapping_bytes_ = total;
   pool.payload_bytes_ = payload_bytes;
   pool.payload_ = pool.mapping_ + offset[0];
@@ -78,9 +75,6 @@ Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes, int 
   pool.used_ = reinterpret_cast<uint64_t*>(pool.mapping_ + offset[5]);
   pool.dirty_ = reinterpret_cast<uint64_t*>(pool.mapping_ + offset[6]);
   pool.n_blocks_ = n_blocks;
-  // Huge pages where the host grants them: a head's run is then one or two TLB entries. A refusal costs nothing.
-  if (part_bytes[0] >= static_cast<size_t>(kTrimBytes))
-    (void)madvise(mapping, part_bytes[0], MADV_HUGEPAGE);
   for (auto& summary : pool.summary_)
     summary.assign((n_words + 63) / 64, 0);
   for (size_t word = n_words; word < pool.summary_[0].size() * 64; ++word) {
@@ -93,7 +87,7 @@ Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes, int 
 
 BlockPool::~BlockPool() {
   if (mapping_ != nullptr)
-    munmap(mapping_, mapping_bytes_);
+    unmap_huge_pages(mapping_, mapping_bytes_);
 }
 
 BlockPool::BlockPool(BlockPool&& other) noexcept

@@ -18,7 +18,7 @@ namespace kedge::model {
 struct ArchInput {
   std::unique_ptr<tensor::GgufFile> file;
   tensor::Compute& compute;
-  LoadOptions options;
+  tensor::WeightOptions options;
 };
 
 using ArchLoader = Result<std::unique_ptr<Model>>(ArchInput input);

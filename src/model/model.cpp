@@ -12,7 +12,7 @@ std::vector<std::string> known_architectures() {
 }
 
 Result<std::unique_ptr<Model>> load_model(tensor::Compute& compute, const std::string& path,
-                                          const LoadOptions& options) {
+                                          const tensor::WeightOptions& options) {
   Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
   if (!file)
     return file.error();

@@ -57,14 +57,9 @@ class Model {
   std::unique_ptr<tensor::Weights> weights_;
 };
 
-struct LoadOptions {
-  tensor::PromptWeights prompt_weights = tensor::PromptWeights::automatic;
-  bool repack = true;
-};
-
 // Reads the file, finds the architecture, checks all it needs. Errors: model_unreadable, one line naming key or tensor.
 Result<std::unique_ptr<Model>> load_model(tensor::Compute& compute, const std::string& path,
-                                          const LoadOptions& options);
+                                          const tensor::WeightOptions& options);
 // Architectures in archs/ (generated from the folder's listing).
 std::vector<std::string> known_architectures();
 

@@ -54,18 +54,30 @@ class Compute final : public Executor {
 enum class PromptWeights { automatic, native, f32, bf16 };
 inline constexpr int kMinPromptRows = 32;
 
-// Weights of one model: mapped tensors, and repacked copies where the CPU backend has a faster form of them.
+// Where the tensors that every token reads as they are stored lie.
+//   mapped: in the file's pages, which other processes share and the system can drop
+//   copied: in memory of this process, in huge pages where the system grants them: every token reads all of them, and
+//   through 4 KiB pages that costs up to three times as much
+//   automatic: copied where huge pages are granted and the matrices need at most half of the available memory
+enum class WeightMemory { automatic, mapped, copied };
+
+struct WeightOptions {
+  PromptWeights prompt_weights = PromptWeights::automatic;
+  WeightMemory memory = WeightMemory::automatic;
+  bool repack = true;  // also make the CPU's own layout of 2-D matmul weights
+};
+
+// Weights of one model: mapped or copied tensors, and repacked ones where the CPU backend has a faster form of them.
 class Weights {
  public:
-  // Creates a Tensor over the mapping for every tensor of the file. `repack`: also make the CPU's own layout of 2-D
-  // matmul weights.
-  static Result<std::unique_ptr<Weights>> create(Compute& compute, const GgufFile& file, PromptWeights prompt_weights,
-                                                 bool repack);
+  // Creates a Tensor for every tensor of the file, which must outlive it. Error failed: no memory for a copy.
+  static Result<std::unique_ptr<Weights>> create(Compute& compute, const GgufFile& file, const WeightOptions& options);
   ~Weights();
-  Tensor find(std::string_view name) const;  // mapped; nullptr when absent
-  Tensor repacked(Tensor mapped) const;      // the repacked form, or `mapped` itself
+  Tensor find(std::string_view name) const;  // as stored; nullptr when absent
+  Tensor repacked(Tensor stored) const;      // the repacked form, or `stored` itself
   PromptWeights prompt_weights() const;      // automatic resolved: f32
   int64_t repacked_bytes() const;
+  int64_t copied_bytes() const;  // 0: all others are mapped
   int64_t n_tensors() const;
 
  private:

@@ -29,6 +29,11 @@ using ContextPtr = std::unique_ptr<ggml_context, GgmlContextFree>;
 using GallocrPtr = std::unique_ptr<ggml_gallocr, GallocrFree>;
 using BufferPtr = std::unique_ptr<ggml_backend_buffer, BufferFree>;
 
+// All of a buffer of the CPU's.
+inline std::span<std::byte> memory_of(ggml_backend_buffer_t buffer) {
+  return {static_cast<std::byte*>(ggml_backend_buffer_get_base(buffer)), ggml_backend_buffer_get_size(buffer)};
+}
+
 struct Compute::Impl {
   int n_threads = 1;
   bool pinned = false;

@@ -44,7 +44,7 @@ struct Fixture {
     temp = std::make_unique<TempFile>(gguf.bytes());
     file = *GgufFile::open(temp->path());
     compute = *Compute::create({.n_threads = n_threads, .pin = false});
-    weights = *Weights::create(*compute, *file, mode, repack);
+    weights = *Weights::create(*compute, *file, {.prompt_weights = mode, .repack = repack});
   }
   std::unique_ptr<TempFile> temp;
   std::unique_ptr<GgufFile> file;

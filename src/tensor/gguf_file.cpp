@@ -14,6 +14,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "base/huge_pages.h"
 #include "tensor/gguf_check.h"
 #include "tensor/log.h"
 
@@ -153,6 +154,18 @@ Result<std::unique_ptr<GgufFile>> GgufFile::from_bytes(std::span<const std::byte
 const std::string& GgufFile::path() const { return impl_->path; }
 int64_t GgufFile::file_bytes() const { return static_cast<int64_t>(impl_->bytes.size()); }
 std::span<const std::byte> GgufFile::bytes() const { return impl_->bytes; }
+
+void GgufFile::release(const TensorInfo& tensor) const {
+  if (!impl_->mapped)
+    return;
+  const size_t begin = (static_cast<size_t>(tensor.data - impl_->bytes.data()) + page_bytes() - 1) / page_bytes();
+  const size_t end = static_cast<size_t>(tensor.data + tensor.n_bytes - impl_->bytes.data()) / page_bytes();
+  if (begin < end) {
+    std::byte* at = const_cast<std::byte*>(impl_->bytes.data()) + begin * page_bytes();
+    (void)madvise(at, (end - begin) * page_bytes(), MADV_DONTNEED);
+  }
+}
+
 bool GgufFile::has(std::string_view key) const { return impl_->key_id(key) >= 0; }
 
 Error GgufFile::missing(std::string_view key) const {

@@ -37,6 +37,8 @@ class GgufFile {
   const std::string& path() const;
   int64_t file_bytes() const;
   std::span<const std::byte> bytes() const;  // the whole file
+  // The tensor's pages need not stay in memory for this process: they are read again if they are used.
+  void release(const TensorInfo& tensor) const;
 
   bool has(std::string_view key) const;
   // Typed reads: missing key or another type is an error naming the key. *_or: default when missing, error on a wrong

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/huge_pages.h"
 #include "base/thread_order.h"
 #include "tensor/compute.h"
 #include "tensor/compute_impl.h"
@@ -204,6 +205,14 @@ Status Graph::finish() {
   impl_->scratch = impl_->compute.impl().take_scratch();
   if (!impl_->scratch || !ggml_gallocr_alloc_graph(impl_->scratch.get(), impl_->graph)) {
     return Error{ErrorCode::failed, "graph: no memory for its scratch"};
+  }
+  // Most graphs run in scratch that an earlier one has touched: for them this says what is so already.
+  ggml_backend_buffer_t advised = nullptr;
+  for (int i = 0; i < ggml_graph_n_nodes(impl_->graph); ++i) {
+    ggml_backend_buffer_t buffer = ggml_graph_node(impl_->graph, i)->buffer;
+    if (buffer != nullptr && buffer != advised)
+      advise_huge_pages(memory_of(buffer));
+    advised = buffer;
   }
   impl_->plan = impl_->compute.impl().plan(impl_->graph);
   return {};

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
+#include "base/available_memory.h"
 #include "base/check.h"
+#include "base/huge_pages.h"
 #include "tensor/compute.h"
 #include "tensor/compute_impl.h"
 #include "tensor/log.h"
@@ -15,6 +18,22 @@ namespace {
 // times the speed. bf16 is faster still where vdpbf16ps is, but rounds both sides: twice as far from llama.cpp's
 // logits.
 PromptWeights resolve(PromptWeights wanted) { return wanted == PromptWeights::automatic ? PromptWeights::f32 : wanted; }
+
+// Rows of weights begin on a cache line.
+size_t aligned_bytes(Tensor tensor) { return (ggml_nbytes(tensor) + 63) / 64 * 64; }
+
+size_t stored_bytes(std::span<const Tensor> tensors) {
+  size_t sum = 0;
+  for (Tensor tensor : tensors)
+    sum += aligned_bytes(tensor);
+  return sum;
+}
+
+bool is_copied(WeightMemory wanted, size_t n_bytes) {
+  if (wanted != WeightMemory::automatic)
+    return wanted == WeightMemory::copied;
+  return grants_huge_pages() && static_cast<int64_t>(n_bytes) <= available_memory_bytes().value_or(0) / 2;
+}
 
 // GGUF's naming: matrices that multiply end in ".weight" and have two dimensions. The embedding table is read by row
 // and stays as mapped, unless the head is tied to it: then the head's product uses the repacked copy and get_rows the
@@ -69,9 +88,12 @@ struct Weights::Impl {
   std::vector<BufferPtr> repacked_buffers;
   std::unordered_map<const ggml_tensor*, Tensor> repacked;
   int64_t repacked_bytes = 0;
+  HugePages copied;
+  BufferPtr copied_buffer;
 
   Status map(const GgufFile& file);
   Status repack(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, std::vector<Tensor>& candidates);
+  Status copy(const GgufFile& file, std::span<const Tensor> chosen);
 };
 
 Status Weights::Impl::map(const GgufFile& file) {
@@ -119,6 +141,7 @@ Status Weights::Impl::repack(ggml_backend_dev_t device, ggml_backend_buffer_type
     return Error{ErrorCode::failed,
                  std::string("weights: no memory for their repacked form (") + ggml_backend_buft_name(type) + ")"};
   ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  advise_huge_pages(memory_of(buffer.get()));
   for (size_t i = 0; i < chosen.size(); ++i) {
     ggml_backend_tensor_set(copies[i], chosen[i]->data, 0, ggml_nbytes(chosen[i]));
     repacked.emplace(chosen[i], copies[i]);
@@ -129,29 +152,56 @@ Status Weights::Impl::repack(ggml_backend_dev_t device, ggml_backend_buffer_type
   return {};
 }
 
+// Moves data out of the file's pages.
+Status Weights::Impl::copy(const GgufFile& file, std::span<const Tensor> chosen) {
+  copied = HugePages(stored_bytes(chosen));
+  if (copied.bytes().empty()) {
+    return Error{ErrorCode::failed, "weights: no memory for a copy of " + std::to_string(stored_bytes(chosen)) +
+                                        " bytes; --mmap on reads them from the file's pages"};
+  }
+  copied_buffer.reset(ggml_backend_cpu_buffer_from_ptr(copied.bytes().data(), copied.bytes().size()));
+  ggml_backend_buffer_set_usage(copied_buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  std::byte* at = copied.bytes().data();
+  for (Tensor tensor : chosen) {
+    std::memcpy(at, tensor->data, ggml_nbytes(tensor));
+    tensor->data = at;
+    tensor->buffer = copied_buffer.get();
+    at += aligned_bytes(tensor);
+    file.release(*file.find(tensor->name));
+  }
+  return {};
+}
+
 Weights::Weights() : impl_(std::make_unique<Impl>()) {}
 Weights::~Weights() = default;
 
-Result<std::unique_ptr<Weights>> Weights::create(Compute& compute, const GgufFile& file, PromptWeights prompt_weights,
-                                                 bool repack) {
+Result<std::unique_ptr<Weights>> Weights::create(Compute& compute, const GgufFile& file, const WeightOptions& options) {
   std::unique_ptr<Weights> weights(new Weights());
   Impl& impl = *weights->impl_;
-  impl.prompt_weights = resolve(prompt_weights);
+  impl.prompt_weights = resolve(options.prompt_weights);
   check(reinterpret_cast<uintptr_t>(file.bytes().data()) % 64 == 0,
         "weights need a file whose first byte is aligned to 64");
   if (Status s = impl.map(file); !s)
     return s.error();
-  if (!repack)
-    return weights;
-  std::vector<Tensor> candidates;
+  std::vector<Tensor> matrices;
+  std::vector<Tensor> others;  // norms, biases: small, but read by every token too
   const bool tied = file.find("output.weight") == nullptr;
   for (const TensorInfo& info : file.tensors()) {
     if (is_matmul_weight(info, tied))
-      candidates.push_back(impl.by_name.at(info.name));
+      matrices.push_back(impl.by_name.at(info.name));
+    else if (info.name != "token_embd.weight")
+      others.push_back(impl.by_name.at(info.name));
   }
-  ggml_backend_dev_t device = ggml_backend_get_device(compute.impl().backend);
-  for (ggml_backend_buffer_type_t type : extra_buffer_types(device)) {
-    if (Status s = impl.repack(device, type, candidates); !s)
+  if (options.repack) {
+    ggml_backend_dev_t device = ggml_backend_get_device(compute.impl().backend);
+    for (ggml_backend_buffer_type_t type : extra_buffer_types(device)) {
+      if (Status s = impl.repack(device, type, matrices); !s)
+        return s.error();
+    }
+  }
+  matrices.insert(matrices.end(), others.begin(), others.end());
+  if (!matrices.empty() && is_copied(options.memory, stored_bytes(matrices))) {
+    if (Status s = impl.copy(file, matrices); !s)
       return s.error();
   }
   return weights;
@@ -162,13 +212,14 @@ Tensor Weights::find(std::string_view name) const {
   return found == impl_->by_name.end() ? nullptr : found->second;
 }
 
-Tensor Weights::repacked(Tensor mapped) const {
-  const auto found = impl_->repacked.find(mapped);
-  return found == impl_->repacked.end() ? mapped : found->second;
+Tensor Weights::repacked(Tensor stored) const {
+  const auto found = impl_->repacked.find(stored);
+  return found == impl_->repacked.end() ? stored : found->second;
 }
 
 PromptWeights Weights::prompt_weights() const { return impl_->prompt_weights; }
 int64_t Weights::n_tensors() const { return static_cast<int64_t>(impl_->by_name.size()); }
 int64_t Weights::repacked_bytes() const { return impl_->repacked_bytes; }
+int64_t Weights::copied_bytes() const { return static_cast<int64_t>(impl_->copied.bytes().size()); }
 
 }  // namespace kedge::tensor

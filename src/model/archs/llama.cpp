@@ -155,8 +155,7 @@ Status Llama::load(ArchInput input) {
                                                     std::to_string(hyper_.n_vocab) + " (rows of token_embd.weight)"};
     }
   }
-  Result<std::unique_ptr<tensor::Weights>> weights =
-      tensor::Weights::create(input.compute, *file_, input.options.prompt_weights, input.options.repack);
+  Result<std::unique_ptr<tensor::Weights>> weights = tensor::Weights::create(input.compute, *file_, input.options);
   if (!weights)
     return weights.error();
   weights_ = *std::move(weights);

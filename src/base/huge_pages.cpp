@@ -1,0 +1,55 @@
+#include "base/huge_pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace kedge {
+namespace {
+
+size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+bool grants_huge_pages() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  std::getline(file, line);  // "always [madvise] never"
+  return line.find("[always]") != std::string::npos || line.find("[madvise]") != std::string::npos;
+}
+
+void advise_huge_pages(std::span<std::byte> memory) {
+  const auto begin = round_up(reinterpret_cast<uintptr_t>(memory.data()), kHugePageBytes);
+  const auto end = reinterpret_cast<uintptr_t>(memory.data() + memory.size()) / kHugePageBytes * kHugePageBytes;
+  if (begin < end)
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+std::byte* map_huge_pages(size_t n_bytes, size_t n_huge) {
+  const size_t wide = round_up(n_bytes, page_bytes()) + kHugePageBytes;
+  void* mapping = mmap(nullptr, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED)
+    return nullptr;
+  // What lies before the first huge page and behind the last byte goes back.
+  auto* first = static_cast<std::byte*>(mapping);
+  auto* at = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(first), kHugePageBytes));
+  if (at > first)
+    munmap(first, static_cast<size_t>(at - first));
+  std::byte* end = at + round_up(n_bytes, page_bytes());
+  if (end < first + wide)
+    munmap(end, static_cast<size_t>(first + wide - end));
+  advise_huge_pages({at, n_huge});
+  return at;
+}
+
+void unmap_huge_pages(std::byte* at, size_t n_bytes) { munmap(at, round_up(n_bytes, page_bytes())); }
+
+}  // namespace kedge
