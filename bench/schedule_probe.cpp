@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/huge_pages.h"
 #include "kedge/session.h"
 
 namespace kedge {
@@ -264,4 +265,7 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace kedge
 
-int main(int argc, char** argv) { return kedge::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  kedge::put_heap_in_huge_pages();
+  return kedge::run({argv + 1, argv + argc});
+}

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "console.h"
 #include "help.h"
 #include "nearest.h"
@@ -73,6 +74,7 @@ int run_program(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   kedge::cli::install_signal_handlers();
+  kedge::put_heap_in_huge_pages();
   try {
     return kedge::cli::run_program(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const std::exception& error) {  // nothing of ours throws; memory may still run out

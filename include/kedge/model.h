@@ -19,9 +19,8 @@ struct ModelOptions {
   int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
   std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights
-  std::string mmap =
-      "auto";  // on: weights stay in the file's pages; off: copied into huge pages; auto: by what there is
-  std::string kernels = "auto";  // auto | ref | avx2 | avx512 | avx512vnni | avx512bf16
+  std::string mmap = "auto";            // on: weights stay in the file's pages; off: copied into huge pages; auto
+  std::string kernels = "auto";         // auto | ref | avx2 | avx512 | avx512vnni | avx512bf16
 };
 
 struct ModelInfo {

@@ -125,9 +125,9 @@ ObservedWindow Taps::gather(const Query& query) const {
     ++n;
   }
   const auto d = static_cast<size_t>(shape_.head_dim);
-  out.q.resize(static_cast<size_t>(n) * query.group * d);
-  out.y.resize(out.q.size());
-  out.positions.resize(n);
+  out.q.reserve(static_cast<size_t>(n) * query.group * d);
+  out.y.reserve(static_cast<size_t>(n) * query.group * d);
+  out.positions.reserve(static_cast<size_t>(n));
   for (int g = 0; running_.is_on() && g < query.group; ++g) {
     const std::vector<float> mean =
         running_.mean(static_cast<size_t>(query.layer) * shape_.n_heads + query.first_head + g);
@@ -135,12 +135,11 @@ ObservedWindow Taps::gather(const Query& query) const {
   }
   for (int t = 0; t < n; ++t) {
     const int32_t position = query.n_tokens - n + t;
-    out.positions[t] = position;
+    out.positions.push_back(position);
     for (int g = 0; g < query.group; ++g) {
       const size_t from = slot(query.layer, query.first_head + g, position) * d;
-      const size_t to = (static_cast<size_t>(t) * query.group + g) * d;
-      std::memcpy(&out.q[to], &q_[from], d * sizeof(float));
-      std::memcpy(&out.y[to], &y_[from], d * sizeof(float));
+      out.q.insert(out.q.end(), &q_[from], &q_[from] + d);
+      out.y.insert(out.y.end(), &y_[from], &y_[from] + d);
     }
   }
   return out;

@@ -1,9 +1,11 @@
 #include "base/huge_pages.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -48,6 +50,22 @@ std::byte* map_huge_pages(size_t n_bytes, size_t n_huge) {
     munmap(end, static_cast<size_t>(first + wide - end));
   advise_huge_pages({at, n_huge});
   return at;
+}
+
+void put_heap_in_huge_pages() {
+  constexpr int kStep = 128 << 20;
+  if (!grants_huge_pages())
+    return;
+  (void)mallopt(M_ARENA_MAX, 1);               // threads' own arenas are mappings that nobody advises
+  (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);   // the largest that is allowed: vectors come from the heap
+  (void)mallopt(M_TRIM_THRESHOLD, 2 * kStep);  // freed memory is used again
+  (void)mallopt(M_TOP_PAD, kStep);
+  // The next growth of the heap is one step. Later ones are mappings of their own, without this advice.
+  auto* before = static_cast<std::byte*>(sbrk(0));
+  std::free(std::malloc(kHugePageBytes));
+  auto* after = static_cast<std::byte*>(sbrk(0));
+  if (after > before)
+    advise_huge_pages({before, after});
 }
 
 void unmap_huge_pages(std::byte* at, size_t n_bytes) { munmap(at, round_up(n_bytes, page_bytes())); }

@@ -25,6 +25,10 @@ std::byte* map_huge_pages(size_t n_bytes, size_t n_huge);
 inline std::byte* map_huge_pages(size_t n_bytes) { return map_huge_pages(n_bytes, n_bytes); }
 void unmap_huge_pages(std::byte* at, size_t n_bytes);
 
+// Has malloc take its memory from the system in large steps of huge pages, keep it, and share it between threads. For
+// the start of a program: what was allocated before stays where it is. Does nothing where no huge pages are granted.
+void put_heap_in_huge_pages();
+
 // Such memory with an owner.
 class HugePages {
  public:

@@ -47,7 +47,7 @@ TEST(Registry, HoldsEveryFileOfTheFolders) {
 }
 
 TEST(Policy, SpellsOutDefaults) {
-  const std::string kEvery = "every:n=64,share=0.04,high=1,low=1,stagger=on";
+  const std::string kEvery = "every:n=64,share=0.06,high=1,low=1,stagger=on";
   EXPECT_EQ(resolved("andpro"),
             "andpro:window=32,pool=11,chunk=4,anchor=full,cold=100,refresh=64,queries=4,memory=0.5,refine=0,recent=50%,"
             "sinks=4/pooled:floor=0/" +

@@ -57,7 +57,7 @@ Result<BlockPool> BlockPool::create(int64_t n_blocks, size_t payload_bytes, int 
   }
   // Huge pages where the host grants them: a head's run is then one or two TLB entries.
   const bool large = part_bytes[0] >= static_cast<size_t>(kTrimBytes);
-  std::byte* mapping = map_huge_pages(total, large ? part_bytes[0] : 0);
+  std::byte* mapping = map_huge_pages(total, large ? total : 0);
   if (mapping == nullptr) {
     return Error{ErrorCode::failed,
                  "KV store: cannot map " + std::to_string(total) + " bytes of address space: " + std::strerror(errno)};

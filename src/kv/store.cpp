@@ -304,20 +304,20 @@ void Store::set_notes(SequenceId seq, int layer, int head, int note, std::span<c
   const HeadTable& table = impl_->table(seq, layer, head);
   check(values.size() == static_cast<size_t>(table.n_rows()), "one note per row");
   check(note >= 0 && note < impl_->shape.n_notes, "the note's column exists");
-  for (int32_t row = 0; row < table.n_rows(); ++row) {
-    const RowAt at = row_at(table, row);
-    impl_->pool_of(at).pool.notes(at.block, note)[at.slot] = values[static_cast<size_t>(row)];
-  }
+  for_row_runs(table, [&](const RowRun& run) {
+    std::copy_n(values.data() + run.row, run.n, impl_->pool_of(run).pool.notes(run.block, note));
+  });
 }
 
 std::vector<float> Store::notes(SequenceId seq, int layer, int head, int note) const {
   const HeadTable& table = impl_->table(seq, layer, head);
   check(note >= 0 && note < impl_->shape.n_notes, "the note's column exists");
-  std::vector<float> values(static_cast<size_t>(table.n_rows()));
-  for (int32_t row = 0; row < table.n_rows(); ++row) {
-    const RowAt at = row_at(table, row);
-    values[static_cast<size_t>(row)] = impl_->pool_of(at).pool.notes(at.block, note)[at.slot];
-  }
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(table.n_rows()));
+  for_row_runs(table, [&](const RowRun& run) {
+    const float* at = impl_->pool_of(run).pool.notes(run.block, note);
+    values.insert(values.end(), at, at + run.n);
+  });
   return values;
 }
 
@@ -331,10 +331,9 @@ float Store::score(SequenceId seq, int layer, int head, int32_t row) const {
 void Store::set_flags(SequenceId seq, int layer, int head, std::span<const uint8_t> flags) {
   const HeadTable& table = impl_->table(seq, layer, head);
   check(flags.size() == static_cast<size_t>(table.n_rows()), "one flags byte per row");
-  for (int32_t row = 0; row < table.n_rows(); ++row) {
-    const RowAt at = row_at(table, row);
-    impl_->pool_of(at).pool.flags(at.block)[at.slot] = flags[static_cast<size_t>(row)];
-  }
+  for_row_runs(table, [&](const RowRun& run) {
+    std::copy_n(flags.data() + run.row, run.n, impl_->pool_of(run).pool.flags(run.block));
+  });
 }
 
 uint8_t Store::flags(SequenceId seq, int layer, int head, int32_t row) const {

@@ -43,6 +43,22 @@ inline RowAt row_at(const HeadTable& table, int32_t row) {
   return {.in_tail = in_tail, .block = list.block_of(i), .slot = i % kBlockRows};
 }
 
+// Rows [row, row + n) that lie side by side in the first slots of one block.
+struct RowRun {
+  bool in_tail;
+  uint32_t block;
+  int32_t row;
+  int32_t n;
+};
+template <typename Fn>
+void for_row_runs(const HeadTable& table, const Fn& fn) {
+  for (const RowList* list : {&table.body, &table.tail}) {
+    const int32_t first = list == &table.tail ? table.body.n_rows : 0;
+    for (int32_t row = 0; row < list->n_rows; row += kBlockRows)
+      fn(RowRun{list == &table.tail, list->block_of(row), first + row, std::min(kBlockRows, list->n_rows - row)});
+  }
+}
+
 struct Sequence {
   std::vector<HeadTable> heads;  // [n_layers][n_kv_heads]
 };
@@ -72,6 +88,7 @@ struct Store::Impl {
   int64_t n_heads() const { return int64_t{shape.n_layers} * shape.n_kv_heads; }
   std::span<HeadTable> layers(SequenceId seq, int layer_begin, int layer_end);
   RowPool& pool_of(const RowAt& at) { return at.in_tail ? tail : body; }
+  RowPool& pool_of(const RowRun& run) { return run.in_tail ? tail : body; }
 
   int64_t live_bytes() const { return body.pool.n_live() * body.block_bytes + tail.pool.n_live() * tail.block_bytes; }
   // Bytes for the body's blocks, if the tails take tail_blocks more.

@@ -1,6 +1,6 @@
 // After the prompt, between its chunks, and every n generated tokens. 64 is AnDPro's anchor refresh (128 was seen to be
 // too long: with 640 rows a head the KL divergence rose by a tenth, .0042 +- .0009). An eviction reads all rows of a
-// layer and moves most, so that where there are many it waits for a share of them instead: 4 % of 3,300 rows are 132
+// layer and moves most, so that where there are many it waits for a share of them instead: 6 % of 3,300 rows are 198
 // tokens. A layer is evicted when more than `high` of its part would be in use then, down to `low`.
 #include "eviction/turns.h"
 

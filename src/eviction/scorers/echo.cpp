@@ -80,7 +80,7 @@ Method scorer_echo() {
                                integer_option("window", "32", {1, 1024}, "last queries that it looks at"),
                                odd_option("pool", "11", {1, 63}, "its max-pool of attention along rows; 1: off")}},
           .default_allocator = "error:echo=0.1",
-          .default_schedule = "every:n=64,share=0.04",
+          .default_schedule = "every:n=64,share=0.06",
           .default_sinks = "4",
           .default_recent = "25%",
           .cost = "n; every query asks 256 rows once more, every sixteenth (fewer in long texts) all rows",
