@@ -153,7 +153,7 @@ TEST(Format, Csv) {
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(values.begin(), values.end(), ','));
   EXPECT_TRUE(header.starts_with("backends,kernels,prompt_weights,mmap,model_filename,")) << header;
   EXPECT_EQ(header.find("samples"), std::string::npos);
-  EXPECT_TRUE(values.starts_with("\"CPU\",\"avx2\",\"f32\",\"a \"\"model\"\".gguf\",")) << values;
+  EXPECT_TRUE(values.starts_with("\"CPU\",\"avx2\",\"f32\",\"off\",\"a \"\"model\"\".gguf\",")) << values;
   EXPECT_NE(values.find(",\"10%\",\"snapkv\","), std::string::npos);
   EXPECT_NE(printer->row(prompt_row()).find(",\"\",\"\",\"16.0\""), std::string::npos) << "null is empty";
 }

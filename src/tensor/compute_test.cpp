@@ -31,7 +31,8 @@ std::vector<float> random_values(size_t n, uint32_t seed) {
 
 // A Compute with the weights of a small file; `repack` as the product of weights reads them.
 struct Fixture {
-  explicit Fixture(int n_threads, PromptWeights mode = PromptWeights::native, bool repack = true) {
+  explicit Fixture(int n_threads, PromptWeights mode = PromptWeights::native, bool repack = true,
+                   WeightMemory memory = WeightMemory::automatic) {
     TestGguf gguf;
     gguf.tensor("f32.weight", GGML_TYPE_F32, {kIn, kOut}, random_values(kIn * kOut, 1));
     gguf.tensor("q4_0.weight", GGML_TYPE_Q4_0, {kIn, kOut}, random_values(kIn * kOut, 2));
@@ -44,7 +45,7 @@ struct Fixture {
     temp = std::make_unique<TempFile>(gguf.bytes());
     file = *GgufFile::open(temp->path());
     compute = *Compute::create({.n_threads = n_threads, .pin = false});
-    weights = *Weights::create(*compute, *file, {.prompt_weights = mode, .repack = repack});
+    weights = *Weights::create(*compute, *file, {.prompt_weights = mode, .memory = memory, .repack = repack});
   }
   std::unique_ptr<TempFile> temp;
   std::unique_ptr<GgufFile> file;
@@ -355,6 +356,18 @@ TEST(Weights, RepackedFormIsFoundAndMappedStaysReadable) {
   EXPECT_EQ(plain.weights->repacked(plain.weights->find("q4_0.weight")), plain.weights->find("q4_0.weight"));
   EXPECT_EQ(f.weights->repacked(mapped) != mapped, f.weights->repacked_bytes() > 0);
   EXPECT_EQ(f.dequantised("q4_0.weight"), plain.dequantised("q4_0.weight"));
+}
+
+TEST(Weights, CopiedAndMappedGiveTheSameProducts) {
+  Fixture mapped(1, PromptWeights::native, true, WeightMemory::mapped);
+  Fixture copied(1, PromptWeights::native, true, WeightMemory::copied);
+  EXPECT_EQ(mapped.weights->copied_bytes(), 0);
+  EXPECT_GT(copied.weights->copied_bytes(), 0);
+  const std::vector<float> x = random_values(3 * kIn, 11);
+  for (const char* name : {"f32.weight", "q4_0.weight", "q4_1.weight", "q8_0.weight", "f16.weight", "bf16.weight"}) {
+    EXPECT_EQ(mapped.product(name, x), copied.product(name, x)) << name;
+    EXPECT_EQ(mapped.dequantised(name), copied.dequantised(name)) << name << ", after its pages were released";
+  }
 }
 
 TEST(Weights, AutomaticIsResolved) {
