@@ -1,10 +1,18 @@
 #include "door.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <random>
 #include <utility>
 
+#include "gate/gate.h"
 #include "kedge/policy.h"
+#include "model/model.h"
+#include "session/model_identity.h"
 #include "support/kl.h"
 
 namespace kedge::test {
@@ -21,8 +29,32 @@ T take(Result<T> result) {
 
 }  // namespace
 
+void write_random_gate(const std::string& path, const std::string& gate_path) {
+  const auto compute = take(tensor::Compute::create({.n_threads = 1, .pin = false}));
+  const auto net = take(model::load_model(*compute, path, {.repack = false}));
+  gate::Gate gate{.info = {.name = "random", .model = session::gate_model(*net), .width = 8}, .layers = {}};
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.3F);
+  const auto draw = [&](int n) {
+    std::vector<float> out(static_cast<size_t>(n));
+    std::ranges::generate(out, [&] { return normal(random); });
+    return out;
+  };
+  const gate::GateModel& of = gate.info.model;
+  for (int layer = 0; layer < of.n_layers; ++layer)
+    gate.layers.push_back({draw(8 * of.n_embd), draw(8), draw(of.n_kv_heads * 8), draw(of.n_kv_heads)});
+  must(gate::save_gate(gate, gate_path));
+}
+
+// With a gate of random weights, so that every policy runs. Its file is mapped, and need not stay.
 std::unique_ptr<Model> open_model(const std::string& path, int n_threads) {
-  return take(Model::load({.path = path, .n_threads = n_threads}));
+  static int n_gates = 0;
+  const std::string name = "kedge-gate-" + std::to_string(::getpid()) + "-" + std::to_string(n_gates++);
+  const std::string gate = (std::filesystem::temp_directory_path() / name).string();
+  write_random_gate(path, gate);
+  std::unique_ptr<Model> model = take(Model::load({.path = path, .gate = gate, .n_threads = n_threads}));
+  std::filesystem::remove(gate);
+  return model;
 }
 
 std::unique_ptr<Session> open_session(const Model& model, const SessionOptions& options) {

@@ -12,6 +12,9 @@
 
 namespace kedge::test {
 
+// A gate of random weights for the model at `path`, 8 hidden units wide.
+void write_random_gate(const std::string& path, const std::string& gate_path);
+
 std::unique_ptr<Model> open_model(const std::string& path, int n_threads = 2);
 std::unique_ptr<Session> open_session(const Model& model, const SessionOptions& options);
 Budget budget(const std::string& text);

@@ -25,7 +25,8 @@ class TinyFork : public testing::Test {
     options.n_batch = n_batch;
     for (const std::string& policy : evicting_scorers())
       options.n_observed = std::max(options.n_observed, *observed_rows(policy));
-    options.histories = {.attention_sum = true, .echo = true, .query_moments = true, .reconstruction = true};
+    options.histories = {
+        .attention_sum = true, .echo = true, .query_moments = true, .reconstruction = true, .gate = true};
     auto session = open_session(*model_, options);
     must(session->prefill(prompt));
     return session;

@@ -292,7 +292,7 @@ TEST(RealProtection, APhraseStaysInEveryLayerAndHeadAtTwoPercent) {
     std::ranges::copy(phrase, text.begin() + static_cast<std::ptrdiff_t>(at));
   SessionOptions full = session_options({.policy = "none", .prompt = 1100});
   full.n_observed = 256;
-  full.histories = {.attention_sum = true, .echo = true, .query_moments = true, .reconstruction = true};
+  full.histories = {.attention_sum = true, .echo = true, .query_moments = true, .reconstruction = true, .gate = true};
   const auto parent = open_session(*model, full);
   must(parent->prefill(text));
   const std::string wanted_text = "bluebird-7  TREATY";

@@ -6,9 +6,12 @@
 
 #include "door.h"
 #include "eviction/oracle.h"
+#include "gate/gate.h"
 #include "model/tokenizer.h"
+#include "session/model_identity.h"
 #include "session/timeline.h"
 #include "support/real_model.h"
+#include "support/temp_dir.h"
 #include "tensor/compute.h"
 
 namespace kedge::test {
@@ -30,12 +33,17 @@ class Recorded : public testing::TestWithParam<std::string> {
     compute_ = must_have(tensor::Compute::create({.n_threads = 2})).release();
     model_ = must_have(model::load_model(*compute_, real_model_path(), {})).release();
     tokenizer_ = must_have(model::Tokenizer::open(real_model_path())).release();
+    const TempDir folder;
+    const std::string gate = folder.file("random.gate");
+    write_random_gate(real_model_path(), gate);
+    gate_ = must_have(gate::GateNet::load(*compute_, gate, session::gate_model(*model_))).release();
     const std::string text = real_text();
     ASSERT_GT(text.size(), 100000U) << "no text: KEDGE_TEXT or Debian's developers-reference";
     tokens_ = tokenizer_->tokenize(text.substr(20000, 20000), false, false);
     ASSERT_GE(tokens_.size(), size_t{kTokens});
   }
   static void TearDownTestSuite() {
+    delete gate_;
     delete tokenizer_;
     delete model_;
     delete compute_;
@@ -44,16 +52,22 @@ class Recorded : public testing::TestWithParam<std::string> {
   static tensor::Compute* compute_;
   static model::Model* model_;
   static model::Tokenizer* tokenizer_;
+  static gate::GateNet* gate_;
   static std::vector<Token> tokens_;
 };
 tensor::Compute* Recorded::compute_ = nullptr;
 model::Model* Recorded::model_ = nullptr;
 model::Tokenizer* Recorded::tokenizer_ = nullptr;
+gate::GateNet* Recorded::gate_ = nullptr;
 std::vector<Token> Recorded::tokens_;
 
 TEST_P(Recorded, BothKeepTheSameRows) {
   const session::Engine engine{
-      .compute = compute_, .model = model_, .kernels = &best_attention_kernels(), .tokenizer = tokenizer_};
+      .compute = compute_,
+      .model = model_,
+      .kernels = &best_attention_kernels(),
+      .tokenizer = tokenizer_,
+      .gate = [](tensor::Graph& graph, int layer, tensor::Tensor x) { return gate_->logits(graph, layer, x); }};
   SessionOptions options = session_options({.budget = "25%", .policy = GetParam(), .prompt = kTokens, .generated = 0});
   options.order = PrefillOrder::layer_major;  // a layer is evicted when all of its rows are there
   const auto timeline = must_have(session::Timeline::create(engine, options));

@@ -54,6 +54,7 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
     return Error{.code = ErrorCode::usage, .message = "no model: give -m FILE or set KEDGE_MODEL"};
   }
   return Model::load({.path = path,
+                      .gate = settings.gate,
                       .n_threads = settings.threads < 0 ? 0 : settings.threads,
                       .prompt_weights = settings.prompt_weights,
                       .mmap = settings.mmap,

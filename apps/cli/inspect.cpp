@@ -4,6 +4,7 @@
 
 #include "console.h"
 #include "engine.h"
+#include "inspect_gate.h"
 #include "inspect_session.h"
 #include "kedge/policy.h"
 #include "prompt.h"
@@ -115,6 +116,8 @@ Result<std::string> inspect(const Settings& settings) {
   const std::string path = settings.positional.empty() ? settings.model : settings.positional.front();
   if (is_session_file(path))
     return inspect_session(path, settings.json);
+  if (is_gate_file(path))
+    return inspect_gate(path, settings.json);
   Result<std::unique_ptr<Model>> model = load_model(settings, path);
   if (!model)
     return model.error();

@@ -8,7 +8,7 @@ constexpr unsigned kModel = kRun | kPerplexity | kInspect;
 constexpr unsigned kCompute = kRun | kPerplexity;
 constexpr unsigned kEngine = kModel | kEval;
 constexpr unsigned kMeasure = kCompute | kEval;
-constexpr unsigned kAll = kModel | kPolicies | kEval | kBench | kReport;
+constexpr unsigned kAll = kModel | kPolicies | kEval | kBench | kReport | kTrain;
 
 // Options that are no numbers have no range.
 constexpr double kAny = std::numeric_limits<double>::lowest();
@@ -22,6 +22,7 @@ constexpr const char* kGroupSampling = "Sampling";
 constexpr const char* kGroupWindows = "Windows";
 constexpr const char* kGroupGrid = "Grid";
 constexpr const char* kGroupBench = "Tests of bench";
+constexpr const char* kGroupTraining = "Training";
 constexpr const char* kGroupReports = "Reports and logs";
 
 constexpr OptionSpec kTable[] = {
@@ -58,12 +59,12 @@ constexpr OptionSpec kTable[] = {
      -1, 1e9},
 
     // Model and machine
-    {"-m", "--model", "FILE", kGroupModel, kEngine | kBench, &Settings::model, "the model, a GGUF file"},
+    {"-m", "--model", "FILE", kGroupModel, kEngine | kBench | kTrain, &Settings::model, "the model, a GGUF file"},
     {"-c", "--ctx-size", "N", kGroupModel, kEngine, &Settings::ctx_size,
      "most tokens of prompt and answer together; 0: what the model was trained to, or more where the budget evicts", 0,
      1e9},
-    {"-t", "--threads", "N", kGroupModel, kEngine, &Settings::threads, "threads; 0: one per CPU this process may use",
-     -1, 4096},
+    {"-t", "--threads", "N", kGroupModel, kEngine | kTrain, &Settings::threads,
+     "threads; 0: one per CPU this process may use", -1, 4096},
     {"-b", "--batch-size", "N", kGroupModel, kEngine, &Settings::batch_size,
      "most tokens of a chunk where the prompt is read in chunks", 1, 1e9},
     {"-ub", "--ubatch-size", "N", kGroupModel, kEngine, &Settings::ubatch_size, "tokens of one graph", 1, 1e9},
@@ -75,6 +76,8 @@ constexpr OptionSpec kTable[] = {
      "read the weights from the file's pages, which processes share, or (off, llama.cpp's --no-mmap) from a copy in "
      "huge pages, which is faster; auto: a copy where huge pages are granted and half of the free memory is enough",
      kAny, kAnyMax, "auto|on|off"},
+    {"", "--gate", "FILE", kGroupModel, kEngine, &Settings::gate,
+     "GGUF of a discard gate that was trained for the model; policies `gate` ask it"},
 
     // KV budget
     {"", "--kv-budget", "BUDGET", kGroupBudget, kModel, &Settings::kv_budget,
@@ -177,6 +180,28 @@ constexpr OptionSpec kTable[] = {
      "instead of --kv-budget: the smallest budget that keeps this share of the full cache's score, 0.99 say", 0, 1},
     {"", "--match-kld", "X", kGroupGrid, kEval, &Settings::match_kld,
      "instead of --kv-budget: the smallest budget whose mean KLD is at most this", 0, 100},
+
+    // Training of a gate
+    {"", "--gate-out", "DIR", kGroupTraining, kTrain, &Settings::gate_out,
+     "folder of labels, gates and their report; labels that are there already are used"},
+    {"", "--held-out", "NAME,...", kGroupTraining, kTrain, &Settings::held_out,
+     "documents, by file name, that nothing is learned from; not given: every tenth window of all"},
+    {"", "--gate-label", "WHAT", kGroupTraining, kTrain, &Settings::gate_label,
+     "what makes a row worth keeping: the attention of the text that follows, of a repetition of the text, or the "
+     "larger of both",
+     kAny, kAnyMax, "both|future|repeat"},
+    {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
+     1e9},
+    {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,
+     "tokens of a window, taken in turn, as in 1024,4k"},
+    {"", "--train-share", "SHARE", kGroupTraining, kTrain, &Settings::train_share,
+     "of a window's rows: how many are kept", 0.01, 1},
+    {"", "--gate-window", "N", kGroupTraining, kTrain, &Settings::gate_window,
+     "newest rows, which the gate does not decide about", 1, 4096},
+    {"", "--gate-width", "N", kGroupTraining, kTrain, &Settings::gate_width, "hidden units; 0: a linear gate alone", 0,
+     4096},
+    {"", "--gate-epochs", "N", kGroupTraining, kTrain, &Settings::gate_epochs, "passes over the rows", 1, 1000},
+
     {"", "--out", "DIR", kGroupReports, kEval, &Settings::out,
      "folder of the run; there already: it goes on; not given: kedge-eval/TASK-HASH"},
     {"", "--dry-run", "", kGroupReports, kEval, &Settings::dry_run,

@@ -27,6 +27,7 @@ enum VerbBit : unsigned {
   kEval = 16,
   kBench = 32,
   kReport = 64,
+  kTrain = 128,
 };
 
 // A list takes every occurrence of its flag; all others the last one.

@@ -19,6 +19,7 @@ struct Settings {
   std::string kernels = "auto";
   std::string prompt_weights = "auto";
   std::string mmap = "auto";
+  std::string gate;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int kv_f16_window = 32;
@@ -114,6 +115,17 @@ struct Settings {
   // report
   std::string html = "report.html";
   std::string figures;
+
+  // train-gate
+  std::string gate_out;
+  std::string held_out;
+  std::string gate_label = "both";
+  std::string train_lengths = "1024";
+  int train_tokens = 200'000;
+  float train_share = 0.25F;
+  int gate_window = 32;
+  int gate_width = 80;
+  int gate_epochs = 4;
 
   // bench: lists as llama-bench writes them (apps/bench/lists.h)
   std::string bench_prompts = "512";

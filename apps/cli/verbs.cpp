@@ -15,7 +15,8 @@ constexpr VerbSpec kVerbs[] = {
      "Scores windows of a text teacher-forced, and with --kl-divergence how far a policy is from the full cache.",
      perplexity_verb},
     {"inspect", kInspect, "[FILE]",
-     "Tells what a model is, what a token costs, and what a budget means for a request; or what a session file holds.",
+     "Tells what a model is, what a token costs, and what a budget means for a request; or what a gate "
+     "or a session file holds.",
      inspect_verb},
     {"policies", kPolicies, "[NAME]", "Lists the eviction methods with their options, defaults and sources.",
      policies_verb, policies_lists},
@@ -24,6 +25,9 @@ constexpr VerbSpec kVerbs[] = {
      eval_verb, eval_lists},
     {"bench", kBench, "", "Times prompt reading and decoding like llama-bench, over KV budgets and policies too.",
      bench_verb},
+    {"train-gate", kTrain, "FILE...",
+     "Teaches a discard gate which rows the model goes on to look at, on your own texts; no gradient through it.",
+     train_gate_verb},
     {"report", kReport, "RUN...", "Writes one self-contained HTML page from the folders that `kedge eval` made.",
      report_verb},
 };

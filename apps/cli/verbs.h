@@ -40,6 +40,7 @@ std::vector<VerbList> policies_lists();         // domains
 int eval_verb(const Settings& settings);        // apps/eval/eval.cpp
 std::vector<VerbList> eval_lists();             // tasks and metrics
 int bench_verb(const Settings& settings);       // apps/bench/bench.cpp
+int train_gate_verb(const Settings& settings);  // apps/train/train.cpp
 int report_verb(const Settings& settings);      // apps/report/report.cpp
 
 }  // namespace kedge::cli

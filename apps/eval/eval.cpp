@@ -85,6 +85,7 @@ Result<Observed> observed_by(const Config& config) {
     all.histories.echo |= histories->echo;
     all.histories.query_moments |= histories->query_moments;
     all.histories.reconstruction |= histories->reconstruction;
+    all.histories.gate |= histories->gate;
   }
   return all;
 }

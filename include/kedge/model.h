@@ -16,6 +16,7 @@ using Token = int32_t;
 
 struct ModelOptions {
   std::string path;   // GGUF
+  std::string gate;   // GGUF of a discard gate trained for this model (docs/gate.md); empty: none
   int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
   std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights

@@ -20,12 +20,13 @@ struct PolicyOption {
 
 // What a session must record or compute for a method, with its default options.
 struct PolicyNeeds {
-  int window_queries = 0;       // newest query rows of each head, and the heads' outputs for them
-  bool values = false;          // reads K or V rows
-  bool attention_sum = false;   // the attention that each row has had: 4 bytes a row, counted by the budget
-  bool echo = false;            // what the text's own queries look at: 8 bytes a row, counted by the budget
-  bool query_moments = false;   // mean and covariance of the queries
-  bool second_pass = false;     // reads the prompt twice; 4 bytes a row, counted by the budget
+  int window_queries = 0;      // newest query rows of each head, and the heads' outputs for them
+  bool values = false;         // reads K or V rows
+  bool attention_sum = false;  // the attention that each row has had: 4 bytes a row, counted by the budget
+  bool echo = false;           // what the text's own queries look at: 8 bytes a row, counted by the budget
+  bool query_moments = false;  // mean and covariance of the queries
+  bool second_pass = false;    // reads the prompt twice; 4 bytes a row, counted by the budget
+  bool gate = false;           // a learned gate of the model (ModelOptions::gate): 4 bytes a row, counted by the budget
   bool output_weights = false;  // the output projection
   bool tokens = false;          // ids and kinds of the tokens
   bool running_anchor = false;  // a running mean of each head's outputs
@@ -56,10 +57,8 @@ struct PolicyMethod {
 };
 
 std::vector<PolicyMethod> list_policies();
-
 // The text with every option spelled out. Error usage, with the nearest name.
 Result<std::string> resolve_policy(std::string_view text);
-
 Result<int> observed_rows(std::string_view policy);  // newest query rows that it looks at; error usage
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
@@ -68,6 +67,7 @@ struct Histories {
   bool echo = false;            // what a sample of all queries looks at, and their echo: two columns
   bool query_moments = false;   // mean and covariance of the queries
   bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
+  bool gate = false;            // what the model's gate says of each row: a column
 };
 Result<Histories> observed_histories(std::string_view policy);  // error usage
 

@@ -61,7 +61,6 @@ struct SessionOptions {
 };
 
 std::vector<std::string> cache_types();  // the types of rows that a session takes
-
 struct SamplerOptions {
   float temperature = 0.8F;  // <= 0: greedy
   int top_k = 40;

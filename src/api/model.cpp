@@ -4,6 +4,7 @@
 
 #include "api/model_impl.h"
 #include "kernels/attention.h"
+#include "session/model_identity.h"
 
 namespace kedge {
 
@@ -116,6 +117,13 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
     return Error{ErrorCode::model_unreadable,
                  options.path + ": the tokenizer has " + std::to_string(impl.tokenizer->n_vocab()) +
                      " tokens and token_embd.weight has " + std::to_string(impl.net->hyper().n_vocab)};
+  }
+  if (!options.gate.empty()) {
+    Result<std::unique_ptr<gate::GateNet>> gate =
+        gate::GateNet::load(*impl.compute, options.gate, session::gate_model(*impl.net));
+    if (!gate)
+      return gate.error();
+    impl.gate = *std::move(gate);
   }
   impl.info = describe(impl);
   return model;

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "gate/gate.h"
 #include "kedge/model.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
@@ -16,11 +17,23 @@ struct Model::Impl {
   std::unique_ptr<tensor::Compute> compute;
   std::unique_ptr<model::Model> net;
   std::unique_ptr<model::Tokenizer> tokenizer;
+  std::unique_ptr<gate::GateNet> gate;
   const AttentionKernels* kernels = nullptr;
   ModelInfo info;
 
   session::Engine engine() const {
-    return {.compute = compute.get(), .model = net.get(), .kernels = kernels, .tokenizer = tokenizer.get()};
+    attention::RowNodes nodes;
+    if (gate != nullptr) {
+      nodes = [net = gate.get()](tensor::Graph& graph, int layer, tensor::Tensor x) {
+        return net->logits(graph, layer, x);
+      };
+    }
+    return {.compute = compute.get(),
+            .model = net.get(),
+            .kernels = kernels,
+            .tokenizer = tokenizer.get(),
+            .gate = std::move(nodes),
+            .gate_sha256 = gate == nullptr ? "" : gate->sha256()};
   }
 };
 

@@ -38,6 +38,7 @@ PolicyNeeds needs_of(const eviction::Needs& needs) {
           .echo = needs.echo,
           .query_moments = needs.query_moments,
           .second_pass = needs.reconstruction,
+          .gate = needs.gate,
           .output_weights = needs.output_weights,
           .tokens = needs.tokens,
           .running_anchor = needs.running_anchor};
@@ -140,6 +141,8 @@ std::string needs_text(const PolicyNeeds& needs) {
     words.emplace_back("query moments");
   if (needs.second_pass)
     words.emplace_back("a second pass over the prompt");
+  if (needs.gate)
+    words.emplace_back("a learned gate");
   if (needs.output_weights)
     words.emplace_back("output weights");
   if (needs.tokens)
@@ -179,7 +182,8 @@ Result<Histories> observed_histories(std::string_view policy) {
   return Histories{.attention_sum = needs.attention_sum,
                    .echo = needs.echo,
                    .query_moments = needs.query_moments,
-                   .reconstruction = needs.reconstruction};
+                   .reconstruction = needs.reconstruction,
+                   .gate = needs.gate};
 }
 
 }  // namespace kedge

@@ -35,11 +35,13 @@ RaggedAttention::RaggedAttention(const Options& options) : options_(options) {
 RaggedAttention::~RaggedAttention() = default;
 
 tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k,
-                                       tensor::Tensor v, tensor::Tensor /*x_normed*/) {
+                                       tensor::Tensor v, tensor::Tensor x_normed) {
   const int64_t n_tokens = q->ne[1];
   const int64_t width = q->ne[0];  // n_heads * head_dim
   Node* node = &nodes_.emplace_back(Node{this, layer});
-  const std::array<tensor::Tensor, 2> rows = {k, v};
+  std::vector<tensor::Tensor> rows = {k, v};
+  if (options_.gate)
+    rows.push_back(options_.gate(graph, layer, x_normed));
   tensor::Tensor appended = graph.custom(rows, 1, 1, append_node, node);
   const std::array<tensor::Tensor, 2> inputs = {q, appended};
   if (n_tokens > 1) {
@@ -52,13 +54,15 @@ tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::
   return graph.custom(parts, 1, width, merge_node, node);
 }
 
-// k f32 [n, n_kv_heads * head_dim], v same. Threads take whole heads: a head's length has one writer.
+// k f32 [n, n_kv_heads * head_dim], v same; with a gate f32 [n, n_kv_heads]. Threads take whole heads: a head's length
+// has one writer.
 void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user) {
   const BetweenBarriers order;
   const Node& node = *static_cast<Node*>(user);
   RaggedAttention& self = *node.port;
   const ggml_tensor* k = dst->src[0];
   const ggml_tensor* v = dst->src[1];
+  const ggml_tensor* gate = dst->src[2];
   const AttentionShape& shape = self.options_.shape;
   check(static_cast<size_t>(k->ne[1]) == self.positions_.size(), "positions of the batch were set");
   if (ith == 0)
@@ -68,7 +72,9 @@ void RaggedAttention::append_node(ggml_tensor* dst, int ith, int nth, void* user
                                {.k = floats(k) + static_cast<long>(head) * shape.head_dim,
                                 .v = floats(v) + static_cast<long>(head) * shape.head_dim,
                                 .row_stride = k->ne[0],
-                                .positions = self.positions_});
+                                .positions = self.positions_,
+                                .gate = gate == nullptr ? nullptr : floats(gate) + head,
+                                .gate_stride = shape.n_kv_heads});
   }
 }
 

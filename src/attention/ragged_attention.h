@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +32,9 @@ class KvRows {
     const float* v;
     long row_stride;
     std::span<const int32_t> positions;
+    // What Options::gate says of the head's rows: row i at gate + i * gate_stride. nullptr: there is none.
+    const float* gate = nullptr;
+    long gate_stride = 0;
   };
   virtual void append(int layer, int head, const NewRows& rows) = 0;
   virtual KvHeadView view(int layer, int head) const = 0;
@@ -44,6 +48,10 @@ struct AttentionShape {
   int group() const { return n_heads / n_kv_heads; }
 };
 
+// Something for every kv head of each new row of a layer, f32 [n, n_kv_heads], from what the layer's projections see,
+// f32 [n, n_embd].
+using RowNodes = std::function<tensor::Tensor(tensor::Graph&, int layer, tensor::Tensor x_normed)>;
+
 class RaggedAttention final : public AttentionPort {
  public:
   struct Options {
@@ -53,6 +61,7 @@ class RaggedAttention final : public AttentionPort {
     Taps* taps = nullptr;  // nullptr: nothing is recorded
     // Gets every query of a graph of one layer, after RoPE: f32 [n_tokens][n_heads * head_dim]. nullptr: not kept.
     std::vector<float>* queries = nullptr;
+    RowNodes gate;  // appended with the rows; empty: nothing is
     int n_threads = 1;
   };
   explicit RaggedAttention(const Options& options);

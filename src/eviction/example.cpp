@@ -27,6 +27,7 @@ ExampleHead::ExampleHead()
       past_{0.5F, 0.3F, 0.2F, 0.1F, 0.3F, 0.1F},
       echo_{0.8F, 0.1F, 0.5F, 0.1F, 0.2F, 0.1F},
       reconstruction_{0.9F, 0.2F, 0.6F, 0.1F, 0.3F, 0.05F},
+      gate_{2.0F, -0.5F, 1.0F, -1.5F, 0.0F, -3.0F},
       w_o_(size_t{kHeadDim} * kEmbd, 0.0F) {
   for (int row = 0; row < kRows; ++row) {
     std::array<float, kHeadDim> key{};
@@ -79,6 +80,7 @@ ExampleHead::ExampleHead()
             .past = past_,
             .echo = echo_,
             .reconstruction = reconstruction_,
+            .gate = gate_,
             .moments = &moments_,
             .rotation = &rotation_,
             .w_o = w_o_.data(),

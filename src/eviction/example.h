@@ -43,7 +43,7 @@ class ExampleHead {
   std::vector<float> q_, y_;
   std::vector<int32_t> query_positions_, tokens_;
   std::vector<uint8_t> token_kinds_, is_protected_;
-  std::vector<float> attention_sum_, past_, echo_, reconstruction_, w_o_;
+  std::vector<float> attention_sum_, past_, echo_, reconstruction_, gate_, w_o_;
   QueryMoments moments_;
   Rotation rotation_;
   HeadInput input_;

@@ -14,7 +14,7 @@ using Complex = std::complex<double>;
 
 bool is_on(const OptionValues& options, const char* name) { return options.choices.at(name) == "on"; }
 
-// ---- h2o, kvzip, echo --------------------------------------------------------------------------------------------
+// ---- h2o, kvzip, gate, echo, hybrid ------------------------------------------------------------------------------
 std::vector<double> h2o(const PlainHead& head, const OptionValues& options) {
   std::vector<double> score;
   for (int i = 0; i < head.n_rows; ++i) {
@@ -34,6 +34,14 @@ std::vector<double> kvzip(const PlainHead& head, const OptionValues&) {
   return score;
 }
 const AddOracle kKvZip("kvzip", kvzip);
+
+std::vector<double> gate(const PlainHead& head, const OptionValues&) {
+  std::vector<double> score;
+  for (int i = 0; i < head.n_rows; ++i)
+    score.push_back(0.5 * (1 + std::tanh(head.in->gate[i] / 2.0)));
+  return score;
+}
+const AddOracle kGate("gate", gate);
 
 // What a number is worth: its part of the sum over unprotected rows, times how many they are.
 std::vector<double> by_mean(const PlainHead& head, const std::vector<double>& x) {
@@ -73,6 +81,21 @@ std::vector<double> echo(const PlainHead& head, const OptionValues& options) {
   return score;
 }
 const AddOracle kEcho("echo", echo);
+
+std::vector<double> hybrid(const PlainHead& head, const OptionValues& options) {
+  std::vector<double> seen = oracle_scores_of_base(head, options);
+  std::vector<double> learned;
+  for (int i = 0; i < head.n_rows; ++i) {
+    seen[i] = std::max(seen[i], 0.0);
+    learned.push_back(std::exp(std::min(static_cast<double>(head.in->gate[i]), 30.0)));
+  }
+  seen = by_mean(head, seen);
+  learned = by_mean(head, learned);
+  for (int i = 0; i < head.n_rows; ++i)
+    seen[i] += options.numbers.at("weight") * learned[i];
+  return seen;
+}
+const AddOracle kHybrid("hybrid", hybrid);
 
 // ---- expected ----------------------------------------------------------------------------------------------------
 // Mean rotation of the given positions as a matrix f64 [dim][dim], magnitude included.

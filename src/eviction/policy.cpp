@@ -162,6 +162,7 @@ Needs operator|(const Needs& a, const Needs& b) {
           .echo = a.echo || b.echo,
           .query_moments = a.query_moments || b.query_moments,
           .reconstruction = a.reconstruction || b.reconstruction,
+          .gate = a.gate || b.gate,
           .output_weights = a.output_weights || b.output_weights,
           .tokens = a.tokens || b.tokens,
           .running_anchor = a.running_anchor || b.running_anchor};

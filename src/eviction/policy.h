@@ -64,6 +64,7 @@ struct Needs {
   bool echo = false;            // HeadInput::past, echo: two note columns of the store, counted by the budget
   bool query_moments = false;   // HeadInput::moments
   bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
+  bool gate = false;            // HeadInput::gate: a note column of the store, counted by the budget
   bool output_weights = false;  // HeadInput::w_o
   bool tokens = false;          // HeadInput::tokens, token_kinds
   bool running_anchor = false;  // HeadInput::running_y
@@ -129,6 +130,8 @@ struct HeadInput {
   // Largest weight that each row gets while the model repeats the text (KVzip), over the group's heads: f32 [n_rows].
   // Rows that no reconstruction has seen yet: 0.
   std::span<const float> reconstruction;
+  // What a learned gate says of each row (gate/gate.h): the logit of its keep probability. f32 [n_rows]
+  std::span<const float> gate;
   const QueryMoments* moments = nullptr;
   const Rotation* rotation = nullptr;  // with moments
   // The slice of the output projection that this group's heads feed: f32 [group][head_dim][n_embd].

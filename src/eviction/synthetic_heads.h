@@ -62,6 +62,7 @@ struct SyntheticHead {
     in.past = past;
     in.echo = echo;
     in.reconstruction = reconstruction;
+    in.gate = gate;
     in.moments = &moments;
     in.rotation = &rotation;
     in.tokens = tokens;
@@ -81,6 +82,7 @@ struct SyntheticHead {
   std::vector<int32_t> query_positions;
   std::vector<double> weights;                       // [n_window][group][n_rows]
   std::vector<float> attention_sum, reconstruction;  // f32 [n_rows]; every ninth row has no reconstruction
+  std::vector<float> gate;                           // f32 [n_rows]
   std::vector<float> past, echo;                     // f32 [n_rows]; every seventh row has no past, every fifth no echo
   QueryMoments moments;
   Rotation rotation;
@@ -182,6 +184,7 @@ struct SyntheticHead {
       attention_sum.push_back(sum);
       past.push_back(i % 7 == 6 ? 0.0F : sum / static_cast<float>(spec_.n_window));
       echo.push_back(i % 5 == 4 ? 0.0F : 0.02F + 0.9F * static_cast<float>((i * 37 + 11) % 101) / 101.0F);
+      gate.push_back(4.0F * static_cast<float>((i * 53 + 7) % 97) / 97.0F - 2.0F);
       reconstruction.push_back(i % 9 == 8 ? 0.0F : std::uniform_real_distribution<float>(0.001F, 1.0F)(random_));
     }
     moments = {.n_queries = spec_.n_window, .sum = {}, .outer = {}, .length = {}};

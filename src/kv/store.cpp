@@ -254,6 +254,8 @@ void Store::append(SequenceId seq, int layer, int head, const AppendRows& rows) 
     write_row(in.pool.payload(block), slot, impl_->shape.head_dim, in.type,
               rows.k + static_cast<ptrdiff_t>(i) * rows.k_stride, rows.v + static_cast<ptrdiff_t>(i) * rows.v_stride);
     start_row(in.pool, block, slot, last);
+    if (rows.note >= 0)
+      in.pool.notes(block, rows.note)[slot] = rows.note_values[static_cast<ptrdiff_t>(i) * rows.note_stride];
   }
   list.n_rows += static_cast<int32_t>(n);
 }

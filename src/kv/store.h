@@ -116,6 +116,10 @@ class Store {
     long k_stride;
     long v_stride;
     std::span<const int32_t> positions;
+    // One column of notes, if >= 0: row i gets note_values[i * note_stride]; the others are 0.
+    int note = -1;
+    const float* note_values = nullptr;
+    long note_stride = 0;
   };
   void append(SequenceId seq, int layer, int head, const AppendRows& rows);
 

@@ -56,6 +56,7 @@ struct FileHeader {
   SessionOptions options;
   std::string policy;   // resolved
   std::string kernels;  // the attention kernels it was computed with: others round differently
+  std::string gate_sha256;  // of the gate that said what is noted of the rows; empty: none was asked
   int64_t n_tokens = 0;
   int64_t evicted_rows = 0;
   int64_t evicted_until = 0;

@@ -231,6 +231,7 @@ void visit_options(Visitor& v, SessionOptions& o) {
     h.flag("echo", o.histories.echo);
     h.flag("query_moments", o.histories.query_moments);
     h.flag("reconstruction", o.histories.reconstruction);
+    h.flag("gate", o.histories.gate);
   });
   v.flag("trace_memory", o.trace_memory);
   v.flag("explain", o.explain);
@@ -274,6 +275,7 @@ void visit_header(Visitor& v, FileHeader& h) {
   v.object("options", [&](auto& o) { visit_options(o, h.options); });
   v.text("policy", h.policy);
   v.text("kernels", h.kernels);
+  v.text("gate", h.gate_sha256);
   v.integer("n_tokens", h.n_tokens, 0, kMostTokens);
   v.integer("evicted_rows", h.evicted_rows, 0, kMostCount);
   v.integer("evicted_until", h.evicted_until, 0, kMostTokens);

@@ -50,6 +50,15 @@ ModelIdentity identify(const model::Model& model) {
           .sha256 = hash_of(model.file())};
 }
 
+gate::GateModel gate_model(const model::Model& model) {
+  const model::HyperParams& hyper = model.hyper();
+  return {.architecture = hyper.architecture,
+          .sha256 = hash_of(model.file()),
+          .n_layers = hyper.n_layers,
+          .n_embd = hyper.n_embd,
+          .n_kv_heads = hyper.n_kv_heads};
+}
+
 Status same_model(const ModelIdentity& saved, const ModelIdentity& here) {
   if (saved.sha256 == here.sha256 && saved.n_layers == here.n_layers && saved.n_heads == here.n_heads &&
       saved.n_kv_heads == here.n_kv_heads && saved.head_dim == here.head_dim && saved.n_vocab == here.n_vocab)

@@ -340,6 +340,8 @@ std::string Observations::missing(const eviction::Needs& needs) const {
     return "echoes";
   if (needs.query_moments && !recorded_.query_moments)
     return "query moments";
+  if (needs.gate && !recorded_.gate)
+    return "what the gate says";
   return needs.reconstruction && !recorded_.reconstruction ? "reconstruction" : "";
 }
 
@@ -359,6 +361,8 @@ void Observations::copy_layer(const Observations& parent, int layer, bool tested
       store_.set_notes(sequence_, layer, head, columns_.past, parent.notes(layer, head, parent.columns_.past));
       store_.set_notes(sequence_, layer, head, columns_.echo, parent.echo(layer, head));
     }
+    if (recorded_.gate)
+      store_.set_notes(sequence_, layer, head, columns_.gate, parent.gate(layer, head));
     if (recorded_.reconstruction && tested)
       store_.set_notes(sequence_, layer, head, columns_.reconstruction, parent.reconstruction(layer, head));
     if (recorded_.query_moments)
@@ -379,6 +383,7 @@ void Observations::attach(int layer, const eviction::Needs& needs, std::span<con
   history.past.resize(in.heads.size());
   history.echo.resize(in.heads.size());
   history.reconstruction.resize(in.heads.size());
+  history.gate.resize(in.heads.size());
   for (size_t h = 0; h < in.heads.size(); ++h) {
     eviction::HeadInput& head = in.heads[h];
     head.n_layers = hyper.n_layers;
@@ -390,6 +395,8 @@ void Observations::attach(int layer, const eviction::Needs& needs, std::span<con
     }
     if (needs.reconstruction)
       head.reconstruction = history.reconstruction[h] = reconstruction(layer, head.head);
+    if (needs.gate)
+      head.gate = history.gate[h] = gate(layer, head.head);
     if (needs.query_moments) {
       head.moments = &moments_[index(layer, head.head)];
       head.rotation = &rotation_;
@@ -424,6 +431,7 @@ std::vector<float> Observations::echo(int layer, int head) const { return notes(
 std::vector<float> Observations::reconstruction(int layer, int head) const {
   return notes(layer, head, columns_.reconstruction);
 }
+std::vector<float> Observations::gate(int layer, int head) const { return notes(layer, head, columns_.gate); }
 const eviction::QueryMoments& Observations::moments(int layer, int head) const { return moments_[index(layer, head)]; }
 
 }  // namespace kedge::session

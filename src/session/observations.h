@@ -42,6 +42,7 @@ struct LayerHistory {
   std::vector<std::vector<float>> past;            // same
   std::vector<std::vector<float>> echo;            // same
   std::vector<std::vector<float>> reconstruction;  // same
+  std::vector<std::vector<float>> gate;            // same
 };
 
 class Observations {
@@ -90,6 +91,7 @@ class Observations {
   std::vector<float> past(int layer, int head, int32_t n_tokens) const;  // means over the queries so far
   std::vector<float> echo(int layer, int head) const;
   std::vector<float> reconstruction(int layer, int head) const;
+  std::vector<float> gate(int layer, int head) const;
   const eviction::QueryMoments& moments(int layer, int head) const;
 
  private:

@@ -31,6 +31,7 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
                                         .options = asked_,
                                         .policy = policy_.text,
                                         .kernels = engine_.kernels->name,
+                                        .gate_sha256 = gate_column_ < 0 ? "" : engine_.gate_sha256,
                                         .n_tokens = n_tokens_,
                                         .evicted_rows = now.evicted_rows,
                                         .evicted_until = evicted_until_,
@@ -60,6 +61,12 @@ Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const 
   const FileHeader& header = file.header;
   if (Status status = same_model(header.model, identify(*engine.model)); !status)
     return named(file, status.error());
+  if (!header.gate_sha256.empty() && header.gate_sha256 != engine.gate_sha256) {
+    return named(file, {ErrorCode::usage, "it was saved with the gate of sha256 " + header.gate_sha256.substr(0, 16) +
+                                              ", " + (engine.gate_sha256.empty()
+                                                          ? std::string("and none is loaded: --gate FILE")
+                                                          : "loaded is " + engine.gate_sha256.substr(0, 16))});
+  }
   // Before anything is allocated by what the file says: the observed window is as large as its section.
   Result<eviction::Policy> policy = session_policy(header.options);
   if (!policy)

@@ -32,27 +32,6 @@ double mean_of(const std::vector<float>& values, double empty) {
 
 }  // namespace
 
-NoteColumns note_columns(const eviction::Needs& needs) {
-  NoteColumns columns;
-  if (needs.attention_sum)
-    columns.attention_sum = columns.n_notes++;
-  if (needs.echo) {
-    columns.past = columns.n_notes++;
-    columns.echo = columns.n_notes++;
-  }
-  if (needs.reconstruction)
-    columns.reconstruction = columns.n_notes++;
-  return columns;
-}
-
-eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {
-  return policy.needs() | eviction::Needs{.window = options.n_observed,
-                                          .attention_sum = options.histories.attention_sum,
-                                          .echo = options.histories.echo,
-                                          .query_moments = options.histories.query_moments,
-                                          .reconstruction = options.histories.reconstruction};
-}
-
 Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const SessionOptions& options,
                                    const eviction::Needs& recorded) {
   const Result<RowTypes> types = parse_row_types(options.cache_type_k, options.cache_type_v);
@@ -113,6 +92,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
                          .kernels = engine.kernels,
                          .rows = this,
                          .taps = &taps_,
+                         .gate = recorded_needs(options, policy_).gate ? engine.gate : attention::RowNodes(),
                          .n_threads = engine.compute->n_threads()}),
       prompt_attention_(
           {.shape = attention_shape(engine.model->hyper()),
@@ -120,6 +100,7 @@ Timeline::Timeline(const Engine& engine, const SessionOptions& options, eviction
            .rows = this,
            .taps = &taps_,
            .queries = Observations::ring_size(recorded_needs(options, policy_)) > 0 ? &graph_queries_ : nullptr,
+           .gate = recorded_needs(options, policy_).gate ? engine.gate : attention::RowNodes(),
            .n_threads = engine.compute->n_threads()}),
       ledger_(engine.model->hyper().n_layers, engine.model->hyper().n_kv_heads, options.explain),
       layer_notes_(static_cast<size_t>(shares_layers() ? engine.model->hyper().n_layers : 0)) {
@@ -136,6 +117,10 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   Result<eviction::Policy> policy = session_policy(options);
   if (!policy)
     return policy.error();
+  const eviction::Needs recorded = recorded_needs(options, *policy);
+  if (recorded.gate && !engine.gate)
+    return Error{ErrorCode::usage,
+                 "policy '" + policy->text + "' asks a learned gate, and none was loaded: --gate FILE"};
   const model::HyperParams& hyper = engine.model->hyper();
   Result<Plan> plan = plan_session(engine, options, *policy);
   if (!plan)
@@ -143,7 +128,6 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   Result<eviction::Policy> fallback = eviction::parse_policy("streaming", {});
   if (!fallback)
     return fallback.error();
-  const eviction::Needs recorded = recorded_needs(options, *policy);
   Result<kv::StoreShape> shape = store_shape(hyper, options, recorded);
   if (!shape)
     return shape.error();
@@ -165,6 +149,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
 
 void Timeline::start_recording(const eviction::Needs& recorded) {
   observations_ = std::make_unique<Observations>(engine_, recorded, *store_, sequence_);
+  gate_column_ = note_columns(recorded).gate;
   if (!recorded.reconstruction)
     return;
   probe_attention_ = std::make_unique<attention::RaggedAttention>(
@@ -181,7 +166,10 @@ void Timeline::append(int layer, int head, const NewRows& rows) {
                   .v = rows.v,
                   .k_stride = rows.row_stride,
                   .v_stride = rows.row_stride,
-                  .positions = rows.positions});
+                  .positions = rows.positions,
+                  .note = rows.gate == nullptr ? -1 : gate_column_,
+                  .note_values = rows.gate,
+                  .note_stride = rows.gate_stride});
 }
 
 KvHeadView Timeline::view(int layer, int head) const { return store_->view(sequence_, layer, head); }

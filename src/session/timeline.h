@@ -37,6 +37,9 @@ struct Engine {  // what sessions share
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
   const model::Tokenizer* tokenizer = nullptr;  // sessions that need no token's text need none
+  // Of policies that ask a gate: its logits of a layer's rows as nodes of a graph (RaggedAttention::Options).
+  attention::RowNodes gate = {};
+  std::string gate_sha256 = {};  // of the gate's file
 };
 
 // What a session records: for its own policy and for those of its forks.
@@ -50,6 +53,7 @@ struct NoteColumns {
   int past = -1;
   int echo = -1;
   int reconstruction = -1;
+  int gate = -1;
   int n_notes = 1;  // with the score
 };
 NoteColumns note_columns(const eviction::Needs& needs);
@@ -220,6 +224,7 @@ class Timeline final : public attention::KvRows {
   eviction::Policy fallback_;  // sinks + recent, for evictions over their time limit
   Plan plan_;
   std::unique_ptr<kv::Store> store_;
+  int gate_column_ = -1;  // NoteColumns::gate
   kv::SequenceId sequence_ = 0;
   attention::Taps taps_;
   attention::RaggedAttention decode_attention_;

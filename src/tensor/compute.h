@@ -124,6 +124,7 @@ class Graph {
   Tensor scale(Tensor a, float s);
   Tensor rms_norm(Tensor x, Tensor weight, float eps);  // weight may be nullptr
   Tensor swiglu(Tensor gate, Tensor up);                // silu(gate) * up
+  Tensor gelu(Tensor x);                                // exact, by erf
   Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions,
               const RopeParams& params);                          // x [n, n_heads * head_dim], same shape out
   Tensor row_slice(Tensor x, int64_t first_row, int64_t n_rows);  // view

@@ -170,6 +170,8 @@ Tensor Graph::rms_norm(Tensor x, Tensor weight, float eps) {
 
 Tensor Graph::swiglu(Tensor gate, Tensor up) { return impl_->add(ggml_swiglu_split(impl_->context.get(), gate, up)); }
 
+Tensor Graph::gelu(Tensor x) { return impl_->add(ggml_gelu_erf(impl_->context.get(), x)); }
+
 Tensor Graph::rope(Tensor x, int n_heads, int head_dim, Tensor positions, const RopeParams& params) {
   check(x->ne[0] == int64_t{n_heads} * head_dim, "rope: a row is not n_heads * head_dim long");
   ggml_context* context = impl_->context.get();

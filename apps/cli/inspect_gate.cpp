@@ -1,0 +1,100 @@
+// kedge inspect FILE, where FILE is a discard gate.
+#include "inspect_gate.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine.h"
+#include "gate/gate.h"
+#include "kedge/budget.h"
+#include "tensor/gguf_file.h"
+
+namespace kedge::cli {
+namespace {
+
+// Weights that are multiplied once for each token.
+int64_t n_products(const gate::GateInfo& info) {
+  const int64_t n_embd = info.model.n_embd;
+  const int64_t n_heads = info.model.n_kv_heads;
+  const int64_t a_layer = info.width > 0 ? int64_t{info.width} * (n_embd + n_heads) : n_embd * n_heads;
+  return a_layer * info.model.n_layers;
+}
+
+std::string json_of(const gate::Gate& gate, const std::string& path, int64_t file_bytes) {
+  const gate::GateInfo& info = gate.info;
+  nlohmann::ordered_json thresholds = nlohmann::ordered_json::array();
+  for (const gate::KeepThreshold& one : gate.thresholds)
+    thresholds.push_back({{"keep", one.keep}, {"threshold", one.threshold}});
+  const nlohmann::ordered_json json = {
+      {"path", path},
+      {"file_bytes", file_bytes},
+      {"name", info.name},
+      {"version", gate::kGateVersion},
+      {"model",
+       {{"architecture", info.model.architecture},
+        {"sha256", info.model.sha256},
+        {"n_layers", info.model.n_layers},
+        {"n_embd", info.model.n_embd},
+        {"n_kv_heads", info.model.n_kv_heads}}},
+      {"input", info.input},
+      {"width", info.width},
+      {"products_per_token", n_products(info)},
+      {"window", info.window},
+      {"sinks", info.sinks},
+      {"training",
+       {{"data", info.training_data}, {"data_sha256", info.training_data_sha256}, {"loss", info.training_loss}}},
+      {"thresholds", thresholds},
+  };
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string text_of(const gate::Gate& gate, const std::string& path, int64_t file_bytes) {
+  const auto row = [](const std::string& name, const std::string& value) {
+    std::string label = "  " + name;
+    label.resize(20, ' ');
+    return label + value + "\n";
+  };
+  const gate::GateInfo& info = gate.info;
+  std::string text = "discard gate " + path + "\n";
+  text += row("size", format_bytes(file_bytes));
+  text += row("name", info.name);
+  text +=
+      row("for the model", info.model.architecture + ", " + std::to_string(info.model.n_layers) + " layers, " +
+                               std::to_string(info.model.n_embd) + " wide, " + std::to_string(info.model.n_kv_heads) +
+                               " kv heads, sha256 " + info.model.sha256.substr(0, 16));
+  text += row("network", (info.width > 0 ? std::to_string(info.width) + " hidden units" : std::string("linear")) +
+                             " a layer over the " + info.input + " row, " + grouped(n_products(info)) +
+                             " products a token");
+  text += row("trained with",
+              std::to_string(info.window) + " recent and " + std::to_string(info.sinks) + " first rows protected");
+  text += row("on", info.training_data);
+  text += row("text's sha256", info.training_data_sha256);
+  text += row("by", info.training_loss);
+  for (const gate::KeepThreshold& one : gate.thresholds)
+    text += row("keep " + format_percent(static_cast<double>(one.keep)),
+                "probability above " + format_real(static_cast<double>(one.threshold), 3));
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+bool is_gate_file(const std::string& path) {
+  const Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
+  if (!file)
+    return false;
+  const Result<std::string> architecture = (*file)->get_string_or("general.architecture", "");
+  return architecture.ok() && *architecture == gate::kGateArchitecture;
+}
+
+Result<std::string> inspect_gate(const std::string& path, bool as_json) {
+  const Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
+  if (!file)
+    return file.error();
+  const Result<gate::Gate> gate = gate::read_gate(**file);
+  if (!gate)
+    return gate.error();
+  const int64_t n_bytes = (*file)->file_bytes();
+  return as_json ? json_of(*gate, path, n_bytes) : text_of(*gate, path, n_bytes);
+}
+
+}  // namespace kedge::cli

@@ -1,0 +1,121 @@
+#include "train/fit_gate.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "base/executor.h"
+#include "kernels/half.h"
+
+namespace kedge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t kEmbd = 32;
+constexpr uint32_t kLayers = 2;
+
+// Labels that are linear in x: head 0 looks at x[0] in layer 0 and at x[1] in layer 1, head 1 at -x[2].
+Shard shard_of(uint64_t seed, uint32_t n_rows, uint32_t n_embd = kEmbd) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Shard shard{.shape = {.n_rows = n_rows, .n_layers = kLayers, .n_embd = n_embd, .n_heads = 2},
+              .made_from = "test",
+              .layers = std::vector<LayerRows>(kLayers)};
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (uint32_t row = 0; row < n_rows; ++row) {
+      std::vector<float> x(n_embd);
+      std::ranges::generate(x, [&] { return normal(random); });
+      for (const float value : x)
+        shard.layers[layer].x.push_back(f32_to_f16(value));
+      shard.layers[layer].y.insert(shard.layers[layer].y.end(), {-5 + x[layer], -7 - x[2]});
+    }
+  }
+  return shard;
+}
+
+class FitGate : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("kedge-fit-" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::vector<ShardFile> files(const std::vector<Shard>& shards) {
+    std::vector<ShardFile> opened;
+    for (const Shard& shard : shards) {
+      const std::string path = (folder_ / std::to_string(n_files_++)).string();
+      EXPECT_TRUE(save_shard(shard, path).ok());
+      opened.push_back(std::move(ShardFile::open(path)).value());
+    }
+    return opened;
+  }
+
+  fs::path folder_;
+  int n_files_ = 0;
+  gate::GateInfo info_{
+      .name = "test",
+      .model = {.architecture = "llama", .sha256 = "0", .n_layers = kLayers, .n_embd = kEmbd, .n_kv_heads = 2}};
+};
+
+TEST_F(FitGate, LearnsEachLayerFromAllShards) {
+  const auto learned = files({shard_of(1, 300), shard_of(2, 200)});
+  const auto judged = files({shard_of(3, 250)});
+  for (const int width : {0, 16}) {
+    SerialExecutor executor;
+    int n_told = 0;
+    const auto fitted = fit_gate(learned, judged, info_, {.width = width, .epochs = 600}, executor, [&](const auto&) {
+      ++n_told;
+      return true;
+    });
+    ASSERT_TRUE(fitted.ok()) << fitted.error().message;
+    EXPECT_EQ(n_told, 2);
+    EXPECT_EQ(fitted->gate.info.width, width);
+    for (const LayerReport& layer : fitted->layers) {
+      EXPECT_GT(*std::ranges::min_element(layer.held_out.r2), width == 0 ? 0.99F : 0.9F) << width;
+      EXPECT_GT(*std::ranges::min_element(layer.held_out.spearman), width == 0 ? 0.99F : 0.9F) << width;
+    }
+    // One number moves all logits: the labels' difference of 2 between the heads is still there.
+    EXPECT_NEAR(fitted->gate.layers[0].b2[0] - fitted->gate.layers[0].b2[1], 2.0F, width == 0 ? 0.1F : 2.0F);
+    EXPECT_EQ(report_csv("x", fitted->layers).substr(0, 6), "x,0,0,");
+  }
+}
+
+TEST_F(FitGate, HalfOfTheHeldOutRowsLieAboveOneHalf) {
+  const auto learned = files({shard_of(1, 400)});
+  const auto judged = files({shard_of(3, 400)});
+  SerialExecutor executor;
+  const auto fitted = fit_gate(learned, judged, info_, {.width = 0}, executor, {});
+  ASSERT_TRUE(fitted.ok());
+  const std::vector<gate::KeepThreshold>& thresholds = fitted->gate.thresholds;
+  ASSERT_EQ(thresholds.size(), 9u);
+  for (size_t i = 1; i < thresholds.size(); ++i)
+    EXPECT_LT(thresholds[i].threshold, thresholds[i - 1].threshold) << "a larger share lies above a lower threshold";
+  EXPECT_NEAR(thresholds[4].keep, 0.5F, 1e-6F);
+  EXPECT_NEAR(thresholds[4].threshold, 0.5F, 1e-6F);
+}
+
+TEST_F(FitGate, WhatCannotBeFittedIsNamed) {
+  SerialExecutor executor;
+  const auto some = files({shard_of(1, 100)});
+  const auto none = fit_gate(some, {}, info_, {}, executor, {});
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.error().message.find("1 and 0 windows"), std::string::npos) << none.error().message;
+  const auto other = files({shard_of(1, 100, 16)});
+  EXPECT_FALSE(fit_gate(some, other, info_, {}, executor, {}).ok());
+  Shard bad = shard_of(5, 100);
+  bad.layers[1].y[7] = std::numeric_limits<float>::quiet_NaN();
+  const auto not_finite = fit_gate(files({bad}), some, info_, {.width = 0}, executor, {});
+  ASSERT_FALSE(not_finite.ok());
+  EXPECT_NE(not_finite.error().message.find("layer 1"), std::string::npos) << not_finite.error().message;
+  const auto stopped = fit_gate(some, some, info_, {.width = 0}, executor, [](const auto&) { return false; });
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
+}
+
+}  // namespace
+}  // namespace kedge::train

@@ -1,0 +1,90 @@
+#include "train/labels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "eviction/row_math.h"
+#include "eviction/window_scorer.h"
+
+namespace kedge::train {
+namespace {
+
+constexpr float kLeastWeight = 1e-6F;
+constexpr float kLeastNorm = 1e-6F;
+
+}  // namespace
+
+std::vector<float> future_attention(const eviction::HeadInput& in, int window) {
+  std::vector<float> most(static_cast<size_t>(in.rows.n_rows), 0.0F);
+  const auto n_rows = most.size();
+  const auto group = static_cast<size_t>(in.group);
+  eviction::for_weight_batches(in, 0, in.n_window, [&](int first, int n, std::span<float> a) {
+    size_t n_old = 0;  // rows that were written at least `window` tokens before the query; queries ascend
+    for (int t = 0; t < n; ++t) {
+      const int32_t newest = in.query_positions[first + t] - window;
+      while (n_old < n_rows && in.rows.position(static_cast<int32_t>(n_old)) <= newest)
+        ++n_old;
+      for (size_t g = 0; g < group; ++g) {
+        const float* weight = a.data() + (static_cast<size_t>(t) * group + g) * n_rows;
+        for (size_t i = 0; i < n_old; ++i)
+          most[i] = std::max(most[i], weight[i]);
+      }
+    }
+  });
+  return most;
+}
+
+OutputNorm::OutputNorm(std::span<const float> w_o, int group, int head_dim, int n_embd)
+    : head_dim_(head_dim), gram_(static_cast<size_t>(head_dim) * static_cast<size_t>(head_dim)) {
+  const auto d = static_cast<size_t>(head_dim);
+  const auto width = static_cast<size_t>(n_embd);
+  for (size_t g = 0; g < static_cast<size_t>(group); ++g) {
+    const float* head = w_o.data() + g * d * width;
+    for (size_t i = 0; i < d; ++i) {
+      for (size_t j = 0; j < d; ++j) {
+        double sum = 0;
+        for (size_t e = 0; e < width; ++e)
+          sum += static_cast<double>(head[i * width + e]) * static_cast<double>(head[j * width + e]);
+        gram_[i * d + j] += static_cast<float>(sum / group);
+      }
+    }
+  }
+}
+
+std::vector<float> OutputNorm::of(const KvHeadView& rows) const {
+  const auto d = static_cast<size_t>(head_dim_);
+  std::vector<float> v(static_cast<size_t>(rows.n_rows) * d);
+  read_rows(rows, 0, rows.n_rows, nullptr, v.data());
+  std::vector<float> norms(static_cast<size_t>(rows.n_rows));
+  for (size_t row = 0; row < norms.size(); ++row) {
+    const float* value = v.data() + row * d;
+    double square = 0;
+    for (size_t i = 0; i < d; ++i) {
+      float sum = 0;
+      for (size_t j = 0; j < d; ++j)
+        sum += gram_[i * d + j] * value[j];
+      square += static_cast<double>(sum) * static_cast<double>(value[i]);
+    }
+    norms[row] = static_cast<float>(std::sqrt(std::max(square, 0.0)));
+  }
+  return norms;
+}
+
+std::vector<float> row_labels(const eviction::HeadInput& in, const OutputNorm& norm_of, const LabelOptions& options) {
+  std::vector<float> weight(in.reconstruction.begin(), in.reconstruction.end());
+  if (options.label == Label::future)
+    weight.assign(static_cast<size_t>(in.rows.n_rows), 0.0F);
+  if (options.label != Label::repeat) {
+    const std::vector<float> future = future_attention(in, options.window);
+    for (size_t i = 0; i < weight.size(); ++i)
+      weight[i] = std::max(weight[i], future[i]);
+  }
+  const std::vector<float> norm = norm_of.of(in.rows);
+  for (size_t i = 0; i < weight.size(); ++i)
+    weight[i] = std::log(std::max(weight[i], kLeastWeight)) + std::log(std::max(norm[i], kLeastNorm));
+  return weight;
+}
+
+std::string policy_for(Label label) { return label == Label::future ? "recent" : "kvzip"; }
+
+}  // namespace kedge::train

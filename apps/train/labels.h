@@ -1,0 +1,46 @@
+// What a gate is to predict of a row: how much a later query will want it, times what its value can do.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "eviction/policy.h"
+
+namespace kedge::train {
+
+// future: the largest weight that a query gives the row at least `window` tokens after it was written (what the text
+//   itself goes on to look at)
+// repeat: the largest weight that the row gets while the model repeats the text (KVzip+ of arXiv 2601.07891)
+// both: the larger of the two
+enum class Label { future, repeat, both };
+
+// Over all queries of the head's window and the heads of its group: f32 [n_rows]; 0 where no query comes that late.
+std::vector<float> future_attention(const eviction::HeadInput& in, int window);
+
+// What a value can do to the stream: v -> ||W_O v||_2, the root of the mean of squares over the group's heads, from the
+// heads' Gram matrices: W_O of a head is [head_dim][n_embd], and n_embd is much more than head_dim.
+class OutputNorm {
+ public:
+  // w_o f32 [group][head_dim][n_embd] of the heads of one group.
+  OutputNorm(std::span<const float> w_o, int group, int head_dim, int n_embd);
+  // f32 [n_rows]
+  std::vector<float> of(const KvHeadView& rows) const;
+
+ private:
+  int head_dim_;
+  std::vector<float> gram_;  // f32 [head_dim][head_dim], the mean over the heads
+};
+
+// log(weight * ||W_O v||), f32 [n_rows]. Weights below 1e-6 count as 1e-6: below, f16 keys say little.
+// Needs HeadInput::reconstruction for repeat and both, all queries in the window for future and both.
+struct LabelOptions {
+  Label label = Label::both;
+  int window = 32;
+};
+std::vector<float> row_labels(const eviction::HeadInput& in, const OutputNorm& norm, const LabelOptions& options);
+
+// The policy whose scorer is given what row_labels() needs.
+std::string policy_for(Label label);
+
+}  // namespace kedge::train

@@ -1,0 +1,29 @@
+// What `kedge train-gate` was asked for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/settings.h"
+#include "kedge/error.h"
+#include "train/collect.h"
+#include "train/fit_gate.h"
+#include "train/plan.h"
+
+namespace kedge::train {
+
+struct TrainSettings {
+  std::vector<std::string> documents;  // paths
+  std::vector<std::string> held_out;   // file names
+  std::string out;
+  std::string label_name;
+  std::string progress;
+  PlanOptions plan;
+  CollectOptions collect;
+  FitOptions fit;
+};
+
+// Error usage: names the flag, what was found and what is allowed.
+Result<TrainSettings> train_settings(const cli::Settings& settings);
+
+}  // namespace kedge::train

@@ -1,0 +1,57 @@
+// Rows of one window with their labels, as a file: what is learned from is collected once and read a layer at a time.
+//   "KEDGEROW", u32 version, header fields; then for each layer f16 x [n_rows][n_embd], f32 y [n_rows][n_kv_heads];
+//   the last four bytes are the CRC-32 of all before. Little-endian.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "kedge/error.h"
+
+namespace kedge::train {
+
+struct ShardShape {
+  uint32_t n_rows = 0;
+  uint32_t n_layers = 0;
+  uint32_t n_embd = 0;
+  uint32_t n_heads = 0;  // kv heads
+  bool operator==(const ShardShape&) const = default;
+};
+
+struct LayerRows {
+  std::vector<uint16_t> x;  // f16 [n_rows][n_embd]: what the layer's projections see
+  std::vector<float> y;     // f32 [n_rows][n_heads]: labels
+};
+
+struct Shard {
+  ShardShape shape;
+  std::string made_from;  // what the labels depend on: model, text, options (hash)
+  std::vector<LayerRows> layers;
+};
+
+// Written beside `path`, then renamed. Error failed, naming the path.
+Status save_shard(const Shard& shard, const std::string& path);
+
+// A checked file; a layer's rows are views into its mapping.
+class ShardFile {
+ public:
+  // Error failed: names the file, what was found and what is allowed.
+  static Result<ShardFile> open(const std::string& path);
+  const ShardShape& shape() const { return shape_; }
+  const std::string& made_from() const { return made_from_; }
+  std::span<const uint16_t> x(int layer) const;
+  std::span<const float> y(int layer) const;
+
+ private:
+  explicit ShardFile(MappedFile file) : file_(std::move(file)) {}
+  const std::byte* layer(int layer) const;
+
+  MappedFile file_;
+  ShardShape shape_;
+  std::string made_from_;
+};
+
+}  // namespace kedge::train

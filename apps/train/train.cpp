@@ -1,0 +1,238 @@
+// kedge train-gate: labels from the model itself, then gates fitted to them; no gradient through the model.
+#include <algorithm>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/sha256.h"
+#include "cli/console.h"
+#include "cli/output_file.h"
+#include "cli/signals.h"
+#include "cli/text_input.h"
+#include "cli/verbs.h"
+#include "kernels/attention.h"
+#include "session/model_identity.h"
+#include "train/collect.h"
+#include "train/fit_gate.h"
+#include "train/settings.h"
+
+namespace kedge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Engine {
+  std::unique_ptr<tensor::Compute> compute;
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<model::Tokenizer> tokenizer;
+};
+
+struct Text {
+  std::vector<DocumentSize> sizes;
+  std::vector<std::vector<Token>> tokens;
+  std::string names;   // "a.txt, b.txt; held out: c.txt"
+  std::string sha256;  // of names and tokens
+};
+
+Result<Engine> open_engine(const cli::Settings& settings) {
+  if (settings.model.empty())
+    return Error{ErrorCode::usage, "no model: give -m FILE or set KEDGE_MODEL"};
+  Engine engine;
+  Result<std::unique_ptr<tensor::Compute>> compute =
+      tensor::Compute::create({.n_threads = std::max(settings.threads, 0)});
+  if (!compute)
+    return compute.error();
+  engine.compute = *std::move(compute);
+  Result<std::unique_ptr<model::Model>> net = model::load_model(*engine.compute, settings.model, {});
+  if (!net)
+    return net.error();
+  engine.model = *std::move(net);
+  Result<std::unique_ptr<model::Tokenizer>> tokenizer = model::Tokenizer::open(settings.model);
+  if (!tokenizer)
+    return tokenizer.error();
+  engine.tokenizer = *std::move(tokenizer);
+  return engine;
+}
+
+Result<Text> read_documents(const TrainSettings& train, const model::Tokenizer& tokenizer) {
+  Text text;
+  Sha256 hash;
+  std::string held_out;
+  for (const std::string& path : train.documents) {
+    Result<std::string> content = cli::read_text(path);
+    if (!content)
+      return content.error();
+    const std::string name = fs::path(path).filename();
+    const bool is_held_out = std::ranges::count(train.held_out, name) > 0;
+    std::string& list = is_held_out ? held_out : text.names;
+    list += (list.empty() ? "" : ", ") + name;
+    hash.add(name.data(), name.size());
+    hash.add(content->data(), content->size());
+    text.tokens.push_back(tokenizer.tokenize(*content, false, false));
+    text.sizes.push_back(
+        {.name = name, .n_tokens = static_cast<int64_t>(text.tokens.back().size()), .held_out = is_held_out});
+  }
+  for (const std::string& name : train.held_out) {
+    if (std::ranges::none_of(text.sizes, [&](const DocumentSize& d) { return d.name == name; }))
+      return Error{ErrorCode::usage, "--held-out: '" + name + "' is none of the documents"};
+  }
+  text.names += "; held out: " + (held_out.empty() ? "every tenth window" : held_out);
+  text.sha256 = Sha256::hex(hash.end());
+  return text;
+}
+
+std::string shard_path(const std::string& out, size_t index) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rows-%05zu.bin", index);
+  return (fs::path(out) / name).string();
+}
+
+// What a shard depends on.
+std::string made_from(const TrainSettings& train, const std::string& model, const Text& text, const Window& window) {
+  const CollectOptions& c = train.collect;
+  return sha256_hex(model + text.sha256 + std::to_string(window.document) + "," + std::to_string(window.begin) + "," +
+                    std::to_string(window.n) + "," + std::to_string(static_cast<int>(c.labels.label)) + "," +
+                    std::to_string(c.labels.window) + "," + std::to_string(c.sinks) + "," + std::to_string(c.share) +
+                    "," + std::to_string(c.seed));
+}
+
+bool is_there(const std::string& path, const std::string& source) {
+  const Result<ShardFile> file = ShardFile::open(path);
+  return file && file->made_from() == source;
+}
+
+// The shards of all windows; those that are there already are not made again.
+Result<std::vector<ShardFile>> collect(const Engine& engine, const TrainSettings& train, const Text& text,
+                                       std::span<const Window> windows, cli::Progress& progress) {
+  const std::string model = session::gate_model(*engine.model).sha256;
+  Collector collector({.compute = engine.compute.get(),
+                       .model = engine.model.get(),
+                       .kernels = &best_attention_kernels(),
+                       .tokenizer = engine.tokenizer.get()},
+                      train.collect);
+  std::vector<ShardFile> shards;
+  const Stopwatch watch;
+  int64_t n_read = 0;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const Window& window = windows[i];
+    const std::string path = shard_path(train.out, i);
+    const std::string source = made_from(train, model, text, window);
+    if (!is_there(path, source)) {
+      if (cli::stop_requested())
+        return Error{ErrorCode::cancelled, "stopped; what was collected stays in " + train.out};
+      const std::span<const Token> tokens = text.tokens[window.document];
+      Result<Shard> shard =
+          collector.read(tokens.subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)), i);
+      if (!shard)
+        return shard.error();
+      shard->made_from = source;
+      if (Status saved = save_shard(*shard, path); !saved)
+        return saved.error();
+      n_read += window.n;
+    }
+    Result<ShardFile> file = ShardFile::open(path);
+    if (!file)
+      return file.error();
+    shards.push_back(*std::move(file));
+    progress.update(static_cast<int64_t>(i) + 1, static_cast<int64_t>(windows.size()));
+  }
+  if (n_read > 0)
+    cli::note("labels of " + std::to_string(n_read) + " tokens in " +
+              std::to_string(static_cast<int>(watch.seconds())) + " s");
+  return shards;
+}
+
+double mean_of(std::span<const LayerReport> layers, std::vector<float> gate::FitQuality::*which) {
+  double sum = 0;
+  double n = 0;
+  for (const LayerReport& layer : layers) {
+    for (const float value : layer.held_out.*which) {
+      sum += static_cast<double>(value);
+      ++n;
+    }
+  }
+  return n > 0 ? sum / n : 0;
+}
+
+Status fit_and_save(const Engine& engine, const TrainSettings& train, const Text& text,
+                    std::span<const ShardFile> learned, std::span<const ShardFile> judged, std::string& csv) {
+  const gate::GateInfo info{.name = engine.model->hyper().name + " gate",
+                            .model = session::gate_model(*engine.model),
+                            .window = train.collect.labels.window,
+                            .sinks = train.collect.sinks,
+                            .training_data = text.names,
+                            .training_data_sha256 = text.sha256,
+                            .training_loss = "squared error of log labels (" + train.label_name + ")"};
+  for (const int width : {0, train.fit.width}) {
+    const std::string name = width == 0 ? "linear" : "mlp";
+    if (width == 0 && train.fit.width == 0 && !csv.empty())
+      break;
+    FitOptions options = train.fit;
+    options.width = width;
+    cli::Progress progress(train.progress, name + " gate, layer");
+    const auto told = [&](const LayerReport& report) {
+      progress.update(report.layer + 1, info.model.n_layers);
+      return !cli::stop_requested();
+    };
+    const Stopwatch watch;
+    Result<FittedGate> fitted = fit_gate(learned, judged, info, options, *engine.compute, told);
+    if (!fitted)
+      return fitted.error();
+    csv += report_csv(name, fitted->layers);
+    const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();
+    if (Status saved = gate::save_gate(fitted->gate, path); !saved)
+      return saved;
+    char line[256];
+    std::snprintf(line, sizeof line, "%s: held-out R^2 %.3f, rank correlation %.3f, fitted in %.0f s: %s", name.c_str(),
+                  mean_of(fitted->layers, &gate::FitQuality::r2), mean_of(fitted->layers, &gate::FitQuality::spearman),
+                  watch.seconds(), path.c_str());
+    cli::note(line);
+  }
+  return {};
+}
+
+Status run(const cli::Settings& settings) {
+  const Result<TrainSettings> train = train_settings(settings);
+  if (!train)
+    return train.error();
+  const Result<Engine> engine = open_engine(settings);
+  if (!engine)
+    return engine.error();
+  const Result<Text> text = read_documents(*train, *engine->tokenizer);
+  if (!text)
+    return text.error();
+  const std::vector<Window> windows = plan_windows(text->sizes, train->plan);
+  const auto n_held_out = std::ranges::count_if(windows, [](const Window& w) { return w.held_out; });
+  if (n_held_out == 0 || n_held_out == static_cast<int64_t>(windows.size()))
+    return Error{ErrorCode::usage, "the documents give " + std::to_string(windows.size()) + " windows, " +
+                                       std::to_string(n_held_out) +
+                                       " of them held out; needed is at least one of each kind"};
+  std::error_code error;
+  fs::create_directories(train->out, error);
+  if (Status status = cli::check_writable((fs::path(train->out) / "report.csv").string()); !status)
+    return status;
+  cli::note(std::to_string(windows.size()) + " windows of " + text->names);
+  cli::Progress progress(train->progress, "window");
+  Result<std::vector<ShardFile>> shards = collect(*engine, *train, *text, windows, progress);
+  if (!shards)
+    return shards.error();
+  std::vector<ShardFile> learned;
+  std::vector<ShardFile> judged;
+  for (size_t i = 0; i < windows.size(); ++i)
+    (windows[i].held_out ? judged : learned).push_back(std::move((*shards)[i]));
+  std::string csv = "gate,layer,head,r2,spearman\n";
+  if (Status status = fit_and_save(*engine, *train, *text, learned, judged, csv); !status)
+    return status;
+  return cli::write_file((fs::path(train->out) / "report.csv").string(), csv);
+}
+
+}  // namespace
+}  // namespace kedge::train
+
+namespace kedge::cli {
+
+int train_gate_verb(const Settings& settings) {
+  const Status status = train::run(settings);
+  return status.ok() ? 0 : report(status.error());
+}
+
+}  // namespace kedge::cli

@@ -1,0 +1,87 @@
+#include "gate/gate.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/sha256.h"
+
+namespace kedge::gate {
+namespace {
+
+double gelu(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
+
+// f64 [n_out]: b + W x.
+std::vector<double> affine(std::span<const float> w, std::span<const float> b, std::span<const double> x) {
+  std::vector<double> out(b.begin(), b.end());
+  for (size_t i = 0; i < out.size(); ++i) {
+    for (size_t j = 0; j < x.size(); ++j)
+      out[i] += double{w[i * x.size() + j]} * x[j];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> gate_logits(const GateInfo& info, const LayerGate& gate, std::span<const float> x) {
+  const auto n_embd = static_cast<size_t>(info.model.n_embd);
+  std::vector<float> out;
+  for (size_t row = 0; row * n_embd < x.size(); ++row) {
+    std::vector<double> hidden(x.begin() + static_cast<std::ptrdiff_t>(row * n_embd),
+                               x.begin() + static_cast<std::ptrdiff_t>((row + 1) * n_embd));
+    if (info.width > 0) {
+      hidden = affine(gate.w1, gate.b1, hidden);
+      for (double& one : hidden)
+        one = gelu(one);
+    }
+    for (const double logit : affine(gate.w2, gate.b2, hidden))
+      out.push_back(static_cast<float>(logit));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const std::string& path,
+                                               const GateModel& model) {
+  Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
+  if (!file)
+    return file.error();
+  const Result<Gate> gate = read_gate(**file);
+  if (!gate)
+    return gate.error();
+  if (Status same = same_model(gate->info.model, model, path); !same)
+    return same.error();
+  auto net = std::make_unique<GateNet>();
+  net->file_ = *std::move(file);
+  net->info_ = gate->info;
+  const std::span<const std::byte> bytes = net->file_->bytes();
+  net->sha256_ = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  net->thresholds_ = gate->thresholds;
+  Result<std::unique_ptr<tensor::Weights>> weights =
+      tensor::Weights::create(compute, *net->file_, {.prompt_weights = tensor::PromptWeights::native, .repack = false});
+  if (!weights)
+    return weights.error();
+  net->weights_ = *std::move(weights);
+  for (int layer = 0; layer < net->info_.model.n_layers; ++layer) {
+    const std::string prefix = "gate." + std::to_string(layer) + ".";
+    net->layers_.push_back({.w1 = net->weights_->find(prefix + "w1"),
+                            .b1 = net->weights_->find(prefix + "b1"),
+                            .w2 = net->weights_->find(prefix + "w2"),
+                            .b2 = net->weights_->find(prefix + "b2")});
+  }
+  return net;
+}
+
+int64_t GateNet::n_params() const {
+  const int64_t n_embd = info_.model.n_embd;
+  const int64_t n_heads = info_.model.n_kv_heads;
+  const int64_t a_layer = info_.width > 0 ? int64_t{info_.width} * (n_embd + n_heads) : n_embd * n_heads;
+  return a_layer * info_.model.n_layers;
+}
+
+tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, tensor::Tensor x) const {
+  const Layer& own = layers_[static_cast<size_t>(layer)];
+  if (own.w1 != nullptr)
+    x = graph.gelu(graph.add(graph.matmul(own.w1, x), own.b1));
+  return graph.add(graph.matmul(own.w2, x), own.b2);
+}
+
+}  // namespace kedge::gate

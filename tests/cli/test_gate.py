@@ -1,0 +1,98 @@
+"""A discard gate from the command line: taught on a text, looked at, used, and refused where it does not belong."""
+import json
+import os
+import re
+import unittest
+
+from kedge_cli import MODEL, KedgeTest
+
+
+class Gate(KedgeTest):
+    def content(self, path):
+        with open(path, "rb") as f:
+            return f.read()
+
+    def train(self, out, *args, code=0):
+        text = self.path("text.txt", self.sample(16000, 3))
+        result = self.kedge("train-gate", text, "-m", MODEL, "--gate-out", out, "--train-tokens", "2560",
+                            "--train-lengths", "256", "--gate-epochs", "1", "--gate-width", "16", *args)
+        self.assertEqual(result.code, code, result)
+        return result
+
+    def test_taught_looked_at_and_used(self):
+        out = self.path("gate")
+        result = self.train(out)
+        self.assertIn("labels of 2560 tokens", result.err)
+        gate = os.path.join(out, "gate-mlp.gguf")
+        with open(os.path.join(out, "report.csv")) as f:
+            rows = f.read().splitlines()
+        self.assertEqual(rows[0], "gate,layer,head,r2,spearman")
+        self.assertEqual(len(rows), 1 + 2 * 30 * 3)
+        ranks = [float(row.split(",")[4]) for row in rows[1:] if row.startswith("mlp,")]
+        self.assertGreater(sum(ranks) / len(ranks), 0.2, "it learned something of text that it did not see")
+
+        info = json.loads(self.kedge("inspect", gate, "--json").out)
+        self.assertEqual((info["width"], info["input"], info["window"]), (16, "hidden", 32))
+        self.assertEqual(len(info["thresholds"]), 9)
+        self.assertEqual(info["products_per_token"], 30 * 16 * (576 + 3))
+        self.assertIn("discard gate", self.kedge("inspect", gate).out)
+
+        prompt = self.path("prompt.txt", self.sample(6000, 5))
+        for policy in ("gate", "hybrid", "hybrid:base=andpro/error:window=32"):
+            _, stats = self.run_ok("-f", prompt, "-n", "8", "--temp", "0", "--gate", gate, "--kv-policy", policy,
+                                   "--kv-budget", "10%")
+            self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"])
+            self.assertGreater(stats["evicted_rows"], 0)
+
+        # Labels that are there are used; other options make them anew; what is damaged is made anew.
+        self.assertNotIn("labels of", self.train(out).err)
+        shard = os.path.join(out, "rows-00003.bin")
+        with open(shard, "r+b") as f:
+            f.seek(1000)
+            f.write(b"\0\1\2\3\4\5\6\7")
+        self.assertIn("labels of 256 tokens", self.train(out).err)
+        self.assertIn("labels of 2560 tokens", self.train(out, "--gate-label", "future").err)
+
+    def test_what_does_not_belong_is_refused(self):
+        prompt = self.path("prompt.txt", self.sample(2000, 1))
+        run = ["run", "-m", MODEL, "-f", prompt, "-n", "2", "--kv-budget", "20%"]
+        self.assert_error(self.kedge(*run, "--kv-policy", "gate"), 2, "gate", "--gate FILE")
+        self.assert_error(self.kedge(*run, "--gate", MODEL), 3, "general.architecture", "llama", "kedge-gate")
+        self.assert_error(self.kedge(*run, "--gate", self.path("none.gguf")), 3, "none.gguf")
+        out = self.path("gate")
+        self.train(out)
+        with open(os.path.join(out, "gate-linear.gguf"), "rb") as f:
+            whole = f.read()
+        cut = self.path("cut.gguf", whole[:-100])
+        self.assert_error(self.kedge(*run, "--gate", cut), 3, "cut.gguf")
+        sha = re.search(rb"[0-9a-f]{64}", whole).group(0)
+        other = self.path("other.gguf", whole.replace(sha, b"0" * 64, 1))
+        self.assert_error(self.kedge(*run, "--gate", other), 3, "another model", "0000000000000000", sha.decode()[:16])
+
+    def test_mistakes_of_training_are_named(self):
+        text = self.path("text.txt", self.sample(3000, 1))
+        train = ["train-gate", "-m", MODEL]
+        self.assert_error(self.kedge(*train, "--gate-out", self.path("o")), 2, "documents")
+        self.assert_error(self.kedge(*train, text), 2, "--gate-out")
+        self.assert_error(self.kedge(*train, text, "--gate-out", self.path("o"), "--held-out", "b.txt"), 2, "b.txt")
+        self.assert_error(self.kedge(*train, text, "--gate-out", self.path("o"), "--train-lengths", "64"), 2,
+                          "--train-lengths", "64", "128")
+        self.assert_error(self.kedge(*train, text, "--gate-out", self.path("o")), 2, "0 windows")
+
+    def test_a_session_goes_on_with_its_gate_only(self):
+        out = self.path("gate")
+        self.train(out)
+        gates = [os.path.join(out, f"gate-{name}.gguf") for name in ("mlp", "linear")]
+        prompt = self.path("prompt.txt", self.sample(3000, 2))
+        session = self.path("session.kedge")
+        args = ["run", "-m", MODEL, "-f", prompt, "-n", "4", "--temp", "0", "--kv-budget", "20%", "--kv-policy", "gate",
+                "--session", session]
+        self.assertEqual(self.kedge(*args, "--gate", gates[0]).code, 0)
+        before = self.content(session)
+        self.assert_error(self.kedge(*args, "--gate", gates[1]), 2, "gate", "sha256")
+        self.assert_error(self.kedge(*args), 2, "gate")
+        self.assertEqual(self.content(session), before, "the file is as it was")
+
+
+if __name__ == "__main__":
+    unittest.main()
