@@ -92,6 +92,12 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
   return line;
 }
 
+std::string report_row(const std::string& name, const std::string& value) {
+  std::string label = "  " + name;
+  label.resize(20, ' ');
+  return label + value + "\n";
+}
+
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number < 0 ? -number : number);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)

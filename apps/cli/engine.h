@@ -24,8 +24,9 @@ std::string effective_policy(const SessionOptions& options);
 std::string cache_types(const SessionOptions& options);
 Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy);
 
-std::string grouped(int64_t number);                  // "23,040"
-std::string format_real(double value, int decimals);  // "12.34"
-std::string format_percent(double share);             // "12.3%"
+std::string report_row(const std::string& name, const std::string& value);  // "  weights           q4_1\n"
+std::string grouped(int64_t number);                                        // "23,040"
+std::string format_real(double value, int decimals);                        // "12.34"
+std::string format_percent(double share);                                   // "12.3%"
 
 }  // namespace kedge::cli

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "console.h"
 #include "engine.h"
-#include "output_file.h"
 
 namespace kedge::cli {
 namespace {

@@ -76,32 +76,27 @@ std::string as_json(const ModelInfo& info, const Request& request) {
 }
 
 std::string as_text(const ModelInfo& info, const Request& request) {
-  const auto row = [](const char* name, const std::string& value) {
-    std::string label = std::string("  ") + name;
-    label.resize(20, ' ');
-    return label + value + "\n";
-  };
   std::string text = info.name + "\n";
-  text += row("file", info.path);
-  text += row("architecture", info.architecture + ", " + grouped(info.n_layers) + " layers, " + grouped(info.n_embd) +
-                                  " wide, " + grouped(info.n_params) + " parameters");
-  text += row("attention", grouped(info.n_heads) + " query heads, " + grouped(info.n_kv_heads) + " kv heads of " +
-                               grouped(info.head_dim));
-  text += row("weights", info.weight_type + ", " + format_bytes(info.weight_bytes));
-  text += row("vocabulary", grouped(info.n_vocab) + " tokens");
-  text += row("trained context", grouped(info.n_ctx_train) + " tokens");
-  text += row("KV per token", grouped(info.kv_bytes_per_token) + " bytes (f16)");
-  text += row("runs with", info.kernels + " kernels, " + info.prompt_weights + " prompt weights, mmap " + info.mmap +
-                               ", " + std::to_string(info.n_threads) + " threads");
+  text += report_row("file", info.path);
+  text += report_row("architecture", info.architecture + ", " + grouped(info.n_layers) + " layers, " +
+                                         grouped(info.n_embd) + " wide, " + grouped(info.n_params) + " parameters");
+  text += report_row("attention", grouped(info.n_heads) + " query heads, " + grouped(info.n_kv_heads) +
+                                      " kv heads of " + grouped(info.head_dim));
+  text += report_row("weights", info.weight_type + ", " + format_bytes(info.weight_bytes));
+  text += report_row("vocabulary", grouped(info.n_vocab) + " tokens");
+  text += report_row("trained context", grouped(info.n_ctx_train) + " tokens");
+  text += report_row("KV per token", grouped(info.kv_bytes_per_token) + " bytes (f16)");
+  text += report_row("runs with", info.kernels + " kernels, " + info.prompt_weights + " prompt weights, mmap " +
+                                      info.mmap + ", " + std::to_string(info.n_threads) + " threads");
   text += "A request of " + grouped(request.prompt_tokens) + " prompt tokens and " +
           (request.predict < 0 ? "any number" : grouped(request.predict)) + " to generate\n";
-  text += row("full cache", format_bytes(request.meaning.full_bytes) + " in f16");
-  text += row("rows held as",
-              cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) + " bytes per token");
-  text += row("budget", format_bytes(request.meaning.budget_bytes));
-  text += row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
-  text += row("policy", request.policy);
-  text += row("plan", request.meaning.plan);
+  text += report_row("full cache", format_bytes(request.meaning.full_bytes) + " in f16");
+  text += report_row("rows held as",
+                     cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) + " bytes per token");
+  text += report_row("budget", format_bytes(request.meaning.budget_bytes));
+  text += report_row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
+  text += report_row("policy", request.policy);
+  text += report_row("plan", request.meaning.plan);
   text.pop_back();
   return text;
 }

@@ -11,14 +11,6 @@
 namespace kedge::cli {
 namespace {
 
-// Weights that are multiplied once for each token.
-int64_t n_products(const gate::GateInfo& info) {
-  const int64_t n_embd = info.model.n_embd;
-  const int64_t n_heads = info.model.n_kv_heads;
-  const int64_t a_layer = info.width > 0 ? int64_t{info.width} * (n_embd + n_heads) : n_embd * n_heads;
-  return a_layer * info.model.n_layers;
-}
-
 std::string json_of(const gate::Gate& gate, const std::string& path, int64_t file_bytes) {
   const gate::GateInfo& info = gate.info;
   nlohmann::ordered_json thresholds = nlohmann::ordered_json::array();
@@ -48,30 +40,25 @@ std::string json_of(const gate::Gate& gate, const std::string& path, int64_t fil
 }
 
 std::string text_of(const gate::Gate& gate, const std::string& path, int64_t file_bytes) {
-  const auto row = [](const std::string& name, const std::string& value) {
-    std::string label = "  " + name;
-    label.resize(20, ' ');
-    return label + value + "\n";
-  };
   const gate::GateInfo& info = gate.info;
   std::string text = "discard gate " + path + "\n";
-  text += row("size", format_bytes(file_bytes));
-  text += row("name", info.name);
-  text +=
-      row("for the model", info.model.architecture + ", " + std::to_string(info.model.n_layers) + " layers, " +
-                               std::to_string(info.model.n_embd) + " wide, " + std::to_string(info.model.n_kv_heads) +
-                               " kv heads, sha256 " + info.model.sha256.substr(0, 16));
-  text += row("network", (info.width > 0 ? std::to_string(info.width) + " hidden units" : std::string("linear")) +
-                             " a layer over the " + info.input + " row, " + grouped(n_products(info)) +
-                             " products a token");
-  text += row("trained with",
-              std::to_string(info.window) + " recent and " + std::to_string(info.sinks) + " first rows protected");
-  text += row("on", info.training_data);
-  text += row("text's sha256", info.training_data_sha256);
-  text += row("by", info.training_loss);
+  text += report_row("size", format_bytes(file_bytes));
+  text += report_row("name", info.name);
+  text += report_row("for the model", info.model.architecture + ", " + std::to_string(info.model.n_layers) +
+                                          " layers, " + std::to_string(info.model.n_embd) + " wide, " +
+                                          std::to_string(info.model.n_kv_heads) + " kv heads, sha256 " +
+                                          info.model.sha256.substr(0, 16));
+  text += report_row(
+      "network", (info.width > 0 ? std::to_string(info.width) + " hidden units" : std::string("linear")) +
+                     " a layer over the " + info.input + " row, " + grouped(n_products(info)) + " products a token");
+  text += report_row("trained with", std::to_string(info.window) + " recent and " + std::to_string(info.sinks) +
+                                         " first rows protected");
+  text += report_row("on", info.training_data);
+  text += report_row("text's sha256", info.training_data_sha256);
+  text += report_row("by", info.training_loss);
   for (const gate::KeepThreshold& one : gate.thresholds)
-    text += row("keep " + format_percent(static_cast<double>(one.keep)),
-                "probability above " + format_real(static_cast<double>(one.threshold), 3));
+    text += report_row("keep " + format_percent(static_cast<double>(one.keep)),
+                       "probability above " + format_real(static_cast<double>(one.threshold), 3));
   text.pop_back();
   return text;
 }

@@ -39,28 +39,24 @@ std::string json_of(const SessionFileInfo& info, const std::string& path) {
 }
 
 std::string text_of(const SessionFileInfo& info, const std::string& path) {
-  const auto row = [](const std::string& name, const std::string& value) {
-    std::string label = "  " + name;
-    label.resize(20, ' ');
-    return label + value + "\n";
-  };
   const Stats& stats = info.stats;
   std::string text = "session file " + path + "\n";
-  text += row("size", format_bytes(info.file_bytes) + ", checksums agree");
-  text += row("model", info.model_name + " (" + info.architecture + "), sha256 " + info.model_sha256.substr(0, 16));
-  text += row("tokens", grouped(info.n_tokens) + " (" + grouped(stats.prompt_tokens) + " read, " +
-                            grouped(stats.generated_tokens) + " decoded)");
-  text += row("rows", grouped(stats.kv_rows) + " held, " + grouped(stats.evicted_rows) + " evicted, kept " +
-                          format_percent(stats.keep));
-  text += row("KV", format_bytes(stats.kv_live_bytes) + " live of " + format_bytes(stats.kv_budget_bytes) + " (" +
-                        cache_types(info.options) + " rows)");
-  text += row("budget", info.options.budget.text);
-  text += row("policy", info.policy);
-  text += row("plan", stats.plan);
-  text += row("computed with", info.kernels + " kernels");
-  text += row("conversation", info.app_data_bytes > 0 ? "yes" : "no");
+  text += report_row("size", format_bytes(info.file_bytes) + ", checksums agree");
+  text +=
+      report_row("model", info.model_name + " (" + info.architecture + "), sha256 " + info.model_sha256.substr(0, 16));
+  text += report_row("tokens", grouped(info.n_tokens) + " (" + grouped(stats.prompt_tokens) + " read, " +
+                                   grouped(stats.generated_tokens) + " decoded)");
+  text += report_row("rows", grouped(stats.kv_rows) + " held, " + grouped(stats.evicted_rows) + " evicted, kept " +
+                                 format_percent(stats.keep));
+  text += report_row("KV", format_bytes(stats.kv_live_bytes) + " live of " + format_bytes(stats.kv_budget_bytes) +
+                               " (" + cache_types(info.options) + " rows)");
+  text += report_row("budget", info.options.budget.text);
+  text += report_row("policy", info.policy);
+  text += report_row("plan", stats.plan);
+  text += report_row("computed with", info.kernels + " kernels");
+  text += report_row("conversation", info.app_data_bytes > 0 ? "yes" : "no");
   for (const SessionFileInfo::Section& section : info.sections)
-    text += row("  " + section.name, grouped(section.bytes) + " bytes");
+    text += report_row("  " + section.name, grouped(section.bytes) + " bytes");
   text.pop_back();
   return text;
 }

@@ -274,7 +274,7 @@ constexpr OptionSpec kTable[] = {
     {"-o", "--html", "FILE", kGroupReports, kReport, &Settings::html, "the page to write"},
     {"", "--figures", "DIR", kGroupReports, kReport, &Settings::figures, "also write every figure there, as .svg"},
 
-    {"", "--progress", "HOW", kGroupReports, kMeasure | kBench, &Settings::progress,
+    {"", "--progress", "HOW", kGroupReports, kMeasure | kBench | kTrain, &Settings::progress,
      "progress on standard error; auto: a bar on a terminal, plain lines otherwise", kAny, kAnyMax,
      "auto|plain|json|none"},
     {"-v", "--verbose", "", kGroupReports, kAll, &Settings::verbose, "more on standard error"},

@@ -4,8 +4,8 @@
 
 #include <random>
 
+#include "base/output_file.h"
 #include "console.h"
-#include "output_file.h"
 #include "text_input.h"
 
 namespace kedge::cli {

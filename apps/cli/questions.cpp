@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/output_file.h"
 #include "console.h"
 #include "engine.h"
 #include "generate.h"
-#include "output_file.h"
 #include "prompt.h"
 #include "run_report.h"
 #include "run_session.h"

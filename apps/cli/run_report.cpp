@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "engine.h"
 #include "explain.h"
-#include "output_file.h"
 
 namespace kedge::cli {
 namespace {
@@ -112,8 +112,8 @@ std::string kv_line(const Stats& stats) {
   if (stats.budget_share < 1)
     line += ", " + format_percent(stats.budget_share) + " of the budget in use by difficulty";
   if (stats.policy_fallbacks > 0)
-    line += ", " + grouped(stats.policy_fallbacks) + " of " + grouped(stats.evictions) +
-            " evictions over the time limit";
+    line +=
+        ", " + grouped(stats.policy_fallbacks) + " of " + grouped(stats.evictions) + " evictions over the time limit";
   return line + protected_text(stats);
 }
 

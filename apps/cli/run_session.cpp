@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/output_file.h"
 #include "console.h"
 #include "engine.h"
 #include "kedge/policy.h"
-#include "output_file.h"
 #include "prompt.h"
 #include "protect.h"
 

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/output_file.h"
 #include "cli/console.h"
 #include "cli/engine.h"
-#include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/sha256.h"
 #include "cli/verbs.h"

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cli/output_file.h"
+#include "base/output_file.h"
 
 namespace kedge::eval {
 namespace {
@@ -82,7 +82,7 @@ Journal::~Journal() {
 }
 
 Status Journal::append(const Json& line) {
-  if (Status status = cli::write_all(file_, to_line(line) + "\n", path_); !status)
+  if (Status status = write_all(file_, to_line(line) + "\n", path_); !status)
     return status;
   if (::fdatasync(file_) != 0)
     return failed(path_, std::strerror(errno));

@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include "cli/output_file.h"
+#include "base/output_file.h"
 
 namespace kedge::eval {
 
@@ -18,7 +18,7 @@ Status write_npy(const std::string& path, std::span<const float> values, size_t 
   bytes += static_cast<char>(header.size() >> 8U);
   bytes += header;
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  return cli::write_file(path, bytes);
+  return write_file(path, bytes);
 }
 
 std::string file_name(const std::string& key) {

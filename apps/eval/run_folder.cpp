@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli/output_file.h"
+#include "base/output_file.h"
 #include "cli/text_input.h"
 #include "eval/config.h"
 #include "eval/groups.h"
@@ -102,7 +102,7 @@ Status RunFolder::add_match(const Json& match) {
 }
 
 Status RunFolder::write(const std::string& name, const std::string& content) const {
-  return cli::write_file(path_ + "/" + name, content);
+  return write_file(path_ + "/" + name, content);
 }
 
 Status RunFolder::write_results(const std::vector<std::string>& cells, const Json& config, bool shared_prefix) const {

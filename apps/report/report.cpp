@@ -1,8 +1,8 @@
 // kedge report RUN... : from run folders to one page.
 #include <filesystem>
 
+#include "base/output_file.h"
 #include "cli/console.h"
-#include "cli/output_file.h"
 #include "cli/verbs.h"
 #include "page.h"
 

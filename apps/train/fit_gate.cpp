@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "base/clock.h"
-#include "kernels/half.h"
 
 namespace kedge::train {
 namespace {
@@ -49,12 +48,6 @@ Result<gate::LayerGate> fit_layer(const gate::Examples& train, const gate::Examp
     return gate::fit_linear(train, {.ridge = options.ridge}, executor);
   return gate::fit_mlp(train, held_out, {.width = options.width, .epochs = options.epochs, .seed = options.seed},
                        executor, {});
-}
-
-std::vector<float> logits_of(const gate::GateInfo& info, const gate::LayerGate& layer, const Rows& rows) {
-  std::vector<float> x(rows.x.size());
-  std::transform(rows.x.begin(), rows.x.end(), x.begin(), f16_to_f32);
-  return gate::gate_logits(info, layer, x);
 }
 
 // The value above which the share `keep` of ascending values lies.
@@ -101,11 +94,11 @@ Result<FittedGate> fit_gate(std::span<const ShardFile> train, std::span<const Sh
     Result<gate::LayerGate> own = fit_layer(learned.examples(shape), judged.examples(shape), options, executor);
     if (!own)
       return Error{own.error().code, "layer " + std::to_string(layer) + ": " + own.error().message};
-    const std::vector<float> said = logits_of(fitted.gate.info, *own, judged);
-    logits.insert(logits.end(), said.begin(), said.end());
-    fitted.layers.push_back({.layer = layer,
-                             .held_out = gate::quality(*own, fitted.gate.info, judged.examples(shape)),
-                             .seconds = watch.seconds()});
+    const auto said = gate::logits_by_head(*own, fitted.gate.info, judged.examples(shape));
+    for (const std::vector<float>& head : said)
+      logits.insert(logits.end(), head.begin(), head.end());
+    fitted.layers.push_back(
+        {.layer = layer, .held_out = gate::quality(said, judged.examples(shape)), .seconds = watch.seconds()});
     fitted.gate.layers.push_back(*std::move(own));
     if (progress && !progress(fitted.layers.back()))
       return Error{ErrorCode::cancelled, "stopped while a gate was fitted"};

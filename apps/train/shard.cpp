@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "tensor/gguf_writer.h"
+#include "base/output_file.h"
 
 namespace kedge::train {
 namespace {
@@ -53,7 +53,7 @@ Status save_shard(const Shard& shard, const std::string& path) {
   }
   const uint32_t sum = crc(std::span(bytes).first(bytes.size() - sizeof(uint32_t)));
   std::memcpy(at, &sum, sizeof sum);
-  return tensor::save_bytes(bytes, path);
+  return write_file(path, bytes);
 }
 
 Result<ShardFile> ShardFile::open(const std::string& path) {

@@ -2,14 +2,15 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "api/model_impl.h"
 #include "base/clock.h"
+#include "base/output_file.h"
 #include "base/sha256.h"
 #include "cli/console.h"
-#include "cli/output_file.h"
+#include "cli/engine.h"
 #include "cli/signals.h"
 #include "cli/text_input.h"
 #include "cli/verbs.h"
-#include "kernels/attention.h"
 #include "session/model_identity.h"
 #include "train/collect.h"
 #include "train/fit_gate.h"
@@ -20,38 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Engine {
-  std::unique_ptr<tensor::Compute> compute;
-  std::unique_ptr<model::Model> model;
-  std::unique_ptr<model::Tokenizer> tokenizer;
-};
-
 struct Text {
   std::vector<DocumentSize> sizes;
   std::vector<std::vector<Token>> tokens;
   std::string names;   // "a.txt, b.txt; held out: c.txt"
   std::string sha256;  // of names and tokens
 };
-
-Result<Engine> open_engine(const cli::Settings& settings) {
-  if (settings.model.empty())
-    return Error{ErrorCode::usage, "no model: give -m FILE or set KEDGE_MODEL"};
-  Engine engine;
-  Result<std::unique_ptr<tensor::Compute>> compute =
-      tensor::Compute::create({.n_threads = std::max(settings.threads, 0)});
-  if (!compute)
-    return compute.error();
-  engine.compute = *std::move(compute);
-  Result<std::unique_ptr<model::Model>> net = model::load_model(*engine.compute, settings.model, {});
-  if (!net)
-    return net.error();
-  engine.model = *std::move(net);
-  Result<std::unique_ptr<model::Tokenizer>> tokenizer = model::Tokenizer::open(settings.model);
-  if (!tokenizer)
-    return tokenizer.error();
-  engine.tokenizer = *std::move(tokenizer);
-  return engine;
-}
 
 Result<Text> read_documents(const TrainSettings& train, const model::Tokenizer& tokenizer) {
   Text text;
@@ -95,20 +70,11 @@ std::string made_from(const TrainSettings& train, const std::string& model, cons
                     "," + std::to_string(c.seed));
 }
 
-bool is_there(const std::string& path, const std::string& source) {
-  const Result<ShardFile> file = ShardFile::open(path);
-  return file && file->made_from() == source;
-}
-
 // The shards of all windows; those that are there already are not made again.
-Result<std::vector<ShardFile>> collect(const Engine& engine, const TrainSettings& train, const Text& text,
-                                       std::span<const Window> windows, cli::Progress& progress) {
-  const std::string model = session::gate_model(*engine.model).sha256;
-  Collector collector({.compute = engine.compute.get(),
-                       .model = engine.model.get(),
-                       .kernels = &best_attention_kernels(),
-                       .tokenizer = engine.tokenizer.get()},
-                      train.collect);
+Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std::string& model,
+                                       const TrainSettings& train, const Text& text, std::span<const Window> windows,
+                                       cli::Progress& progress) {
+  Collector collector(engine, train.collect);
   std::vector<ShardFile> shards;
   const Stopwatch watch;
   int64_t n_read = 0;
@@ -116,7 +82,9 @@ Result<std::vector<ShardFile>> collect(const Engine& engine, const TrainSettings
     const Window& window = windows[i];
     const std::string path = shard_path(train.out, i);
     const std::string source = made_from(train, model, text, window);
-    if (!is_there(path, source)) {
+    if (Result<ShardFile> there = ShardFile::open(path); there && there->made_from() == source) {
+      shards.push_back(*std::move(there));
+    } else {
       if (cli::stop_requested())
         return Error{ErrorCode::cancelled, "stopped; what was collected stays in " + train.out};
       const std::span<const Token> tokens = text.tokens[window.document];
@@ -128,11 +96,11 @@ Result<std::vector<ShardFile>> collect(const Engine& engine, const TrainSettings
       if (Status saved = save_shard(*shard, path); !saved)
         return saved.error();
       n_read += window.n;
+      Result<ShardFile> made = ShardFile::open(path);
+      if (!made)
+        return made.error();
+      shards.push_back(*std::move(made));
     }
-    Result<ShardFile> file = ShardFile::open(path);
-    if (!file)
-      return file.error();
-    shards.push_back(*std::move(file));
     progress.update(static_cast<int64_t>(i) + 1, static_cast<int64_t>(windows.size()));
   }
   if (n_read > 0)
@@ -153,51 +121,47 @@ double mean_of(std::span<const LayerReport> layers, std::vector<float> gate::Fit
   return n > 0 ? sum / n : 0;
 }
 
-Status fit_and_save(const Engine& engine, const TrainSettings& train, const Text& text,
-                    std::span<const ShardFile> learned, std::span<const ShardFile> judged, std::string& csv) {
-  const gate::GateInfo info{.name = engine.model->hyper().name + " gate",
-                            .model = session::gate_model(*engine.model),
-                            .window = train.collect.labels.window,
-                            .sinks = train.collect.sinks,
-                            .training_data = text.names,
-                            .training_data_sha256 = text.sha256,
-                            .training_loss = "squared error of log labels (" + train.label_name + ")"};
-  for (const int width : {0, train.fit.width}) {
-    const std::string name = width == 0 ? "linear" : "mlp";
-    if (width == 0 && train.fit.width == 0 && !csv.empty())
-      break;
-    FitOptions options = train.fit;
-    options.width = width;
-    cli::Progress progress(train.progress, name + " gate, layer");
-    const auto told = [&](const LayerReport& report) {
-      progress.update(report.layer + 1, info.model.n_layers);
-      return !cli::stop_requested();
-    };
-    const Stopwatch watch;
-    Result<FittedGate> fitted = fit_gate(learned, judged, info, options, *engine.compute, told);
-    if (!fitted)
-      return fitted.error();
-    csv += report_csv(name, fitted->layers);
-    const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();
-    if (Status saved = gate::save_gate(fitted->gate, path); !saved)
-      return saved;
-    char line[256];
-    std::snprintf(line, sizeof line, "%s: held-out R^2 %.3f, rank correlation %.3f, fitted in %.0f s: %s", name.c_str(),
-                  mean_of(fitted->layers, &gate::FitQuality::r2), mean_of(fitted->layers, &gate::FitQuality::spearman),
-                  watch.seconds(), path.c_str());
-    cli::note(line);
-  }
-  return {};
+// Where the gates' common facts come from, and what they are fitted to.
+struct Lesson {
+  gate::GateInfo info;
+  std::vector<ShardFile> learned;
+  std::vector<ShardFile> judged;
+};
+
+// Fits a gate of `width` hidden units (0: linear), saves it and says how good it is; its lines of the report.
+Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& train, int width, Executor& executor) {
+  const std::string name = width == 0 ? "linear" : "mlp";
+  FitOptions options = train.fit;
+  options.width = width;
+  cli::Progress progress(train.progress, name + " gate, layer");
+  const auto told = [&](const LayerReport& report) {
+    progress.update(report.layer + 1, lesson.info.model.n_layers);
+    return !cli::stop_requested();
+  };
+  const Stopwatch watch;
+  Result<FittedGate> fitted = fit_gate(lesson.learned, lesson.judged, lesson.info, options, executor, told);
+  if (!fitted)
+    return fitted.error();
+  const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();
+  if (Status saved = gate::save_gate(fitted->gate, path); !saved)
+    return saved.error();
+  char line[256];
+  std::snprintf(line, sizeof line, "%s: held-out R^2 %.3f, rank correlation %.3f, fitted in %.0f s: ", name.c_str(),
+                mean_of(fitted->layers, &gate::FitQuality::r2), mean_of(fitted->layers, &gate::FitQuality::spearman),
+                watch.seconds());
+  cli::note(line + path);
+  return report_csv(name, fitted->layers);
 }
 
 Status run(const cli::Settings& settings) {
   const Result<TrainSettings> train = train_settings(settings);
   if (!train)
     return train.error();
-  const Result<Engine> engine = open_engine(settings);
-  if (!engine)
-    return engine.error();
-  const Result<Text> text = read_documents(*train, *engine->tokenizer);
+  const Result<std::unique_ptr<Model>> model = cli::load_model(settings, settings.model);
+  if (!model)
+    return model.error();
+  const session::Engine engine = (*model)->impl().engine();
+  const Result<Text> text = read_documents(*train, *engine.tokenizer);
   if (!text)
     return text.error();
   const std::vector<Window> windows = plan_windows(text->sizes, train->plan);
@@ -208,21 +172,35 @@ Status run(const cli::Settings& settings) {
                                        " of them held out; needed is at least one of each kind"};
   std::error_code error;
   fs::create_directories(train->out, error);
-  if (Status status = cli::check_writable((fs::path(train->out) / "report.csv").string()); !status)
+  if (Status status = check_writable((fs::path(train->out) / "report.csv").string()); !status)
     return status;
   cli::note(std::to_string(windows.size()) + " windows of " + text->names);
   cli::Progress progress(train->progress, "window");
-  Result<std::vector<ShardFile>> shards = collect(*engine, *train, *text, windows, progress);
+  Lesson lesson{.info = {.name = engine.model->hyper().name + " gate",
+                         .model = session::gate_model(*engine.model),
+                         .window = train->collect.labels.window,
+                         .sinks = train->collect.sinks,
+                         .training_data = text->names,
+                         .training_data_sha256 = text->sha256,
+                         .training_loss = "squared error of log labels (" + train->label_name + ")"},
+                .learned = {},
+                .judged = {}};
+  Result<std::vector<ShardFile>> shards = collect(engine, lesson.info.model.sha256, *train, *text, windows, progress);
   if (!shards)
     return shards.error();
-  std::vector<ShardFile> learned;
-  std::vector<ShardFile> judged;
   for (size_t i = 0; i < windows.size(); ++i)
-    (windows[i].held_out ? judged : learned).push_back(std::move((*shards)[i]));
+    (windows[i].held_out ? lesson.judged : lesson.learned).push_back(std::move((*shards)[i]));
+  std::vector<int> widths = {0};
+  if (train->fit.width > 0)
+    widths.push_back(train->fit.width);
   std::string csv = "gate,layer,head,r2,spearman\n";
-  if (Status status = fit_and_save(*engine, *train, *text, learned, judged, csv); !status)
-    return status;
-  return cli::write_file((fs::path(train->out) / "report.csv").string(), csv);
+  for (const int width : widths) {
+    const Result<std::string> lines = fit_and_save(lesson, *train, width, *engine.compute);
+    if (!lines)
+      return lines.error();
+    csv += *lines;
+  }
+  return write_file((fs::path(train->out) / "report.csv").string(), csv);
 }
 
 }  // namespace

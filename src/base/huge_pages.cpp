@@ -10,12 +10,6 @@
 #include <string>
 
 namespace kedge {
-namespace {
-
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-
-}  // namespace
-
 size_t page_bytes() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return bytes;

@@ -11,6 +11,7 @@
 namespace kedge {
 
 size_t page_bytes();  // small ones
+inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Whether the system gives huge pages to those who ask (transparent_hugepage/enabled is always or madvise).

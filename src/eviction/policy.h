@@ -235,11 +235,14 @@ struct WorkedExample {
   std::vector<float> score;  // f32 [6]; within 1e-3 * max(1, |score|)
 };
 
+// How often most scorers evict while decoding (schedules/every.cpp has the figures).
+inline constexpr const char* kEveryTurn = "every:n=64,share=0.06";
+
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
   std::string default_allocator = {};     // scorers only
-  std::string default_schedule = {};      // scorers only
+  std::string default_schedule = {};      // scorers only; kEveryTurn of most
   std::string default_sinks = {};         // scorers only, e.g. "4"
   std::string default_recent = {};        // scorers only, e.g. "45%" or "32"
   std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's

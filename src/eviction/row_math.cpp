@@ -127,6 +127,18 @@ void add_output_errors(const KvHeadView& rows, const OutputErrors& errors, std::
   });
 }
 
+double unit_mean(const HeadInput& in, std::span<const float> values) {
+  double sum = 0;
+  int64_t n = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!in.is_protected.empty() && in.is_protected[i] != 0)
+      continue;
+    sum += static_cast<double>(values[i]);
+    ++n;
+  }
+  return sum > 0 ? static_cast<double>(n) / sum : 0;
+}
+
 std::vector<float> projected_norms(const HeadInput& in) {
   const KvHeadView& rows = in.rows;
   std::vector<float> norms(static_cast<size_t>(rows.n_rows), 0.0F);

@@ -12,6 +12,9 @@ namespace kedge::eviction {
 enum class Part { keys, values };
 enum class Norm { l1, l2, l2_squared };
 
+// 1 / mean of `values`, f32 [n_rows], over the head's unprotected rows; 0 where that mean is not above 0.
+double unit_mean(const HeadInput& in, std::span<const float> values);
+
 // Norm of each key or value row: f32 [n_rows].
 std::vector<float> row_norms(const KvHeadView& rows, Part part, Norm norm);
 

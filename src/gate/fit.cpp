@@ -54,26 +54,6 @@ std::vector<float> linear_logits(const LayerGate& gate, const std::vector<float>
   return out;
 }
 
-// f32 [n_heads][n]: of all examples.
-std::vector<std::vector<float>> logits_by_head(const LayerGate& gate, const GateInfo& info, const Examples& examples) {
-  SerialExecutor serial;
-  const MlpShape shape{.n_embd = examples.n_embd, .width = info.width, .n_heads = examples.n_heads};
-  const Mlp net = info.width > 0 ? from_layer_gate(gate, shape) : Mlp(shape);
-  MlpPass pass(shape, kRowsAtOnce);
-  std::vector<float> x(static_cast<size_t>(kRowsAtOnce) * static_cast<size_t>(examples.n_embd));
-  std::vector<std::vector<float>> out(static_cast<size_t>(examples.n_heads));
-  for (int64_t first = 0; first < examples.n; first += kRowsAtOnce) {
-    const int n = static_cast<int>(std::min<int64_t>(kRowsAtOnce, examples.n - first));
-    const uint16_t* halves = examples.x.data() + first * examples.n_embd;
-    std::transform(halves, halves + int64_t{n} * examples.n_embd, x.begin(), widen);
-    const std::vector<float> logits =
-        info.width > 0 ? pass.forward(net, x.data(), n, serial) : linear_logits(gate, x, n, examples.n_embd);
-    for (size_t i = 0; i < static_cast<size_t>(n) * out.size(); ++i)
-      out[i % out.size()].push_back(logits[i]);
-  }
-  return out;
-}
-
 double r_squared(std::span<const float> logits, std::span<const float> labels) {
   const double n = static_cast<double>(labels.size());
   const double mean = std::accumulate(labels.begin(), labels.end(), 0.0) / n;
@@ -104,10 +84,28 @@ double rank_correlation(std::span<const float> a, std::span<const float> b) {
   return square_a > 0 && square_b > 0 ? both / std::sqrt(square_a * square_b) : 0;
 }
 
-FitQuality quality(const LayerGate& gate, const GateInfo& info, const Examples& examples) {
-  check(info.model.n_embd == examples.n_embd && info.model.n_kv_heads == examples.n_heads, "quality: two shapes");
-  check(check_examples(examples, "examples").ok(), "quality: examples are finite");
-  const std::vector<std::vector<float>> logits = logits_by_head(gate, info, examples);
+std::vector<std::vector<float>> logits_by_head(const LayerGate& gate, const GateInfo& info, const Examples& examples) {
+  check(info.model.n_embd == examples.n_embd && info.model.n_kv_heads == examples.n_heads, "logits: two shapes");
+  check(check_examples(examples, "examples").ok(), "logits: examples are finite");
+  SerialExecutor serial;
+  const MlpShape shape{.n_embd = examples.n_embd, .width = info.width, .n_heads = examples.n_heads};
+  const Mlp net = info.width > 0 ? from_layer_gate(gate, shape) : Mlp(shape);
+  MlpPass pass(shape, kRowsAtOnce);
+  std::vector<float> x(static_cast<size_t>(kRowsAtOnce) * static_cast<size_t>(examples.n_embd));
+  std::vector<std::vector<float>> out(static_cast<size_t>(examples.n_heads));
+  for (int64_t first = 0; first < examples.n; first += kRowsAtOnce) {
+    const int n = static_cast<int>(std::min<int64_t>(kRowsAtOnce, examples.n - first));
+    const uint16_t* halves = examples.x.data() + first * examples.n_embd;
+    std::transform(halves, halves + int64_t{n} * examples.n_embd, x.begin(), widen);
+    const std::vector<float> logits =
+        info.width > 0 ? pass.forward(net, x.data(), n, serial) : linear_logits(gate, x, n, examples.n_embd);
+    for (size_t i = 0; i < static_cast<size_t>(n) * out.size(); ++i)
+      out[i % out.size()].push_back(logits[i]);
+  }
+  return out;
+}
+
+FitQuality quality(std::span<const std::vector<float>> logits, const Examples& examples) {
   FitQuality out;
   for (size_t head = 0; head < logits.size(); ++head) {
     std::vector<float> labels;

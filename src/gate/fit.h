@@ -62,9 +62,14 @@ struct FitQuality {             // both f32 [n_heads]
   std::vector<float> spearman;  // rank_correlation() of logits and labels
 };
 
-// The gate's logits in f32 against the labels. The examples must be finite, with info's n_embd and n_kv_heads
-// (checked).
-FitQuality quality(const LayerGate& gate, const GateInfo& info, const Examples& examples);
+// The gate's logits of all examples in f32: [n_heads][n]. The examples must be finite, with info's n_embd and
+// n_kv_heads (checked).
+std::vector<std::vector<float>> logits_by_head(const LayerGate& gate, const GateInfo& info, const Examples& examples);
+// Those logits against the labels.
+FitQuality quality(std::span<const std::vector<float>> logits, const Examples& examples);
+inline FitQuality quality(const LayerGate& gate, const GateInfo& info, const Examples& examples) {
+  return quality(logits_by_head(gate, info, examples), examples);
+}
 
 // Spearman's: Pearson's correlation of ranks, equal values sharing the mean of theirs. -1 ... 1; 0 where either side is
 // all one value. Both sides have one length (checked).

@@ -22,6 +22,13 @@ std::vector<double> affine(std::span<const float> w, std::span<const float> b, s
 
 }  // namespace
 
+int64_t n_products(const GateInfo& info) {
+  const int64_t n_embd = info.model.n_embd;
+  const int64_t n_heads = info.model.n_kv_heads;
+  const int64_t a_layer = info.width > 0 ? int64_t{info.width} * (n_embd + n_heads) : n_embd * n_heads;
+  return a_layer * info.model.n_layers;
+}
+
 std::vector<float> gate_logits(const GateInfo& info, const LayerGate& gate, std::span<const float> x) {
   const auto n_embd = static_cast<size_t>(info.model.n_embd);
   std::vector<float> out;
@@ -68,13 +75,6 @@ Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const s
                             .b2 = net->weights_->find(prefix + "b2")});
   }
   return net;
-}
-
-int64_t GateNet::n_params() const {
-  const int64_t n_embd = info_.model.n_embd;
-  const int64_t n_heads = info_.model.n_kv_heads;
-  const int64_t a_layer = info_.width > 0 ? int64_t{info_.width} * (n_embd + n_heads) : n_embd * n_heads;
-  return a_layer * info_.model.n_layers;
 }
 
 tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, tensor::Tensor x) const {

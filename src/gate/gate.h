@@ -44,6 +44,8 @@ struct GateInfo {
   std::string training_loss;
 };
 
+int64_t n_products(const GateInfo& info);  // multiplications of a token, all layers
+
 struct LayerGate {
   std::vector<float> w1;  // f32 [width][n_embd]
   std::vector<float> b1;  // f32 [width]
@@ -85,7 +87,6 @@ class GateNet {
   const std::string& sha256() const { return sha256_; }  // of the file
   const tensor::Weights& weights() const { return *weights_; }
   std::span<const KeepThreshold> thresholds() const { return thresholds_; }
-  int64_t n_params() const;  // multiplied once for each token
   // x f32 [n, n_embd] -> logits f32 [n, n_kv_heads]
   tensor::Tensor logits(tensor::Graph& graph, int layer, tensor::Tensor x) const;
 

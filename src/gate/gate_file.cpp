@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/output_file.h"
 #include "gate/gate.h"
 #include "tensor/gguf_writer.h"
 #include "tensor/types.h"
@@ -167,7 +168,7 @@ Result<Gate> read_gate(const tensor::GgufFile& file) {
   return gate;
 }
 
-Status save_gate(const Gate& gate, const std::string& path) { return tensor::save_bytes(gate_bytes(gate), path); }
+Status save_gate(const Gate& gate, const std::string& path) { return write_file(path, gate_bytes(gate)); }
 
 Status same_model(const GateModel& gate, const GateModel& model, const std::string& path) {
   const auto differs = [&path](const std::string& what, const std::string& found, const std::string& allowed) {

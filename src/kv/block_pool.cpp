@@ -16,8 +16,6 @@ namespace {
 
 constexpr size_t kWordBlocks = 64;
 
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
-
 // Bits that start an aligned run of free blocks of class c: 1, 4, 16 or 64 of them.
 uint64_t extent_starts(uint64_t free, int extent_class) {
   switch (extent_class) {

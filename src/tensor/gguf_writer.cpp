@@ -64,19 +64,4 @@ std::vector<std::byte> GgufWriter::bytes() const {
   return out;
 }
 
-Status save_bytes(std::span<const std::byte> bytes, const std::string& path) {
-  const auto failed = [&path](const std::string& what) {
-    return Error{ErrorCode::failed, "cannot write '" + path + "': " + what + ": " + std::strerror(errno)};
-  };
-  const std::string beside = path + ".tmp";
-  std::ofstream file(beside, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file)
-    return failed("writing");
-  if (std::rename(beside.c_str(), path.c_str()) != 0)
-    return failed("renaming");
-  return {};
-}
-
 }  // namespace kedge::tensor

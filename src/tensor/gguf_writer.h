@@ -32,7 +32,4 @@ class GgufWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Written beside `path`, then renamed. Error failed, naming the path.
-Status save_bytes(std::span<const std::byte> bytes, const std::string& path);
-
 }  // namespace kedge::tensor

@@ -15,7 +15,8 @@ class Gate(KedgeTest):
     def train(self, out, *args, code=0):
         text = self.path("text.txt", self.sample(16000, 3))
         result = self.kedge("train-gate", text, "-m", MODEL, "--gate-out", out, "--train-tokens", "2560",
-                            "--train-lengths", "256", "--gate-epochs", "1", "--gate-width", "16", *args)
+                            "--train-lengths", "256", "--gate-epochs", "1", "--gate-width", "16", "--progress", "none",
+                            *args)
         self.assertEqual(result.code, code, result)
         return result
 
@@ -52,6 +53,13 @@ class Gate(KedgeTest):
             f.write(b"\0\1\2\3\4\5\6\7")
         self.assertIn("labels of 256 tokens", self.train(out).err)
         self.assertIn("labels of 2560 tokens", self.train(out, "--gate-label", "future").err)
+
+    def test_a_width_of_0_is_a_linear_gate_alone(self):
+        out = self.path("gate")
+        self.assertNotIn("mlp:", self.train(out, "--gate-width", "0").err)
+        self.assertEqual(sorted(f for f in os.listdir(out) if f.endswith(".gguf")), ["gate-linear.gguf"])
+        with open(os.path.join(out, "report.csv")) as f:
+            self.assertEqual(len(f.read().splitlines()), 1 + 30 * 3)
 
     def test_what_does_not_belong_is_refused(self):
         prompt = self.path("prompt.txt", self.sample(2000, 1))

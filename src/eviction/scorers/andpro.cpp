@@ -79,7 +79,7 @@ Method scorer_andpro() {
                                            "share of the rows near the threshold ranked again by their exact loss"),
                                for_allocator(real_option("floor", "0", {0, 1}, "the same as pooled:floor"))}},
           .default_allocator = "pooled",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "50%",
           .cost = "window * n * head_dim; while decoding queries * n * head_dim",

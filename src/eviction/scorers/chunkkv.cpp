@@ -65,7 +65,7 @@ Method scorer_chunkkv() {
                                choice_option("heads", {"layer", "group"},
                                              "one list for the layer's heads, or one for each kv head")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"chunk_kv", "chunk-kv"},

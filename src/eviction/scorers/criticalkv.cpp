@@ -70,7 +70,7 @@ Method scorer_criticalkv() {
                                real_option("first_stage", "0.5", {0, 1}, "share of the rows chosen by the base alone"),
                                real_option("epsilon", "1e-4", {0, 1}, "added to the base's scores")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"critical_kv", "critical-kv", "critical"},

@@ -54,7 +54,7 @@ Method scorer_dropkv() {
                    .options = {integer_option("window", "32", {1, 1024}, "last queries observed"),
                                odd_option("pool", "7", {1, 63}, "average of the scores along the rows; 1: off")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"drop_kv", "drop-kv"},

@@ -102,7 +102,7 @@ Method scorer_duo() {
                    .options = {text_option("roles", "-", "file of lines LAYER HEAD retrieval|streaming; / is %2F"),
                                integer_option("window", "32", {1, 1024}, "last queries of retrieval heads")}},
           .default_allocator = "pooled",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "25%",
           .aliases = {"duo_attention", "duo-attention", "duoattention"},

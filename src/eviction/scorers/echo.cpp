@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "eviction/anchor.h"
 #include "eviction/options.h"
+#include "eviction/row_math.h"
 #include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
@@ -26,10 +27,10 @@ class Echo final : public Scorer {
 
   void score(const HeadInput& in, std::span<float> score) const override {
     check(in.echo.size() == score.size() && in.past.size() == score.size(), "echo needs what queries looked at");
-    const double echo = share(in, in.echo);
-    const double past = past_ * share(in, in.past);
+    const double echo = unit_mean(in, in.echo);
+    const double past = past_ * unit_mean(in, in.past);
     const std::vector<float> b = along_anchor(in);
-    const double anchor = anchor_ * share(in, b);
+    const double anchor = anchor_ * unit_mean(in, b);
     for (size_t i = 0; i < score.size(); ++i)
       score[i] = static_cast<float>(echo * in.echo[i] + past * in.past[i] + anchor * b[i]);
   }
@@ -50,19 +51,6 @@ class Echo final : public Scorer {
     return sum;
   }
 
-  // 1 / mean over the unprotected rows; 0 where that is 0.
-  static double share(const HeadInput& in, std::span<const float> values) {
-    double sum = 0;
-    int64_t n = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!in.is_protected.empty() && in.is_protected[i] != 0)
-        continue;
-      sum += values[i];
-      ++n;
-    }
-    return sum > 0 ? static_cast<double>(n) / sum : 0;
-  }
-
   double past_, anchor_;
   int window_, pool_;
 };
@@ -80,7 +68,7 @@ Method scorer_echo() {
                                integer_option("window", "32", {1, 1024}, "last queries that it looks at"),
                                odd_option("pool", "11", {1, 63}, "its max-pool of attention along rows; 1: off")}},
           .default_allocator = "error:echo=0.1",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "25%",
           .cost = "n; every query asks 256 rows once more, every sixteenth (fewer in long texts) all rows",

@@ -98,7 +98,7 @@ Method scorer_expected() {
                                choice_option("vnorm", {"on", "off"}, "times the length of the value"),
                                real_option("epsilon", "0", {0, 1}, "added before the value's length counts")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "1",
           .aliases = {"expected_attention", "expected-attention", "expectedattention"},

@@ -63,7 +63,7 @@ Method scorer_fastgen() {
                    .options = {real_option("frequent", "0.3", {0, 1}, "share of the rows with most attention"),
                                real_option("local", "0.3", {0, 1}, "share of the newest rows")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",  // many texts have no BOS, the special token that matters most
           .default_recent = "30%",
           .aliases = {"fast_gen", "fast-gen"},

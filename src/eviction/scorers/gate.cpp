@@ -31,7 +31,7 @@ Method scorer_gate() {
                    .source = "ours; after KVzap, arXiv 2601.07891",
                    .options = {}},
           .default_allocator = "error:window=32",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "45%",
           .cost = "n; the network once for each token",

@@ -36,7 +36,7 @@ Method scorer_h2o() {
                    .options = {choice_option("norm", {"seen", "sum"},
                                              "the mean over the queries that could see the row, or the paper's sum")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "50%",
           .aliases = {"observed_attention", "observed-attention", "observedattention"},

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "eviction/options.h"
+#include "eviction/row_math.h"
 #include "eviction/wrapper.h"
 
 namespace kedge::eviction {
@@ -28,27 +29,14 @@ class Hybrid final : public Wrapper {
       learned[i] = std::exp(std::min(in.gate[i], kMostLogit));
       score[i] = std::max(score[i], 0.0F);
     }
-    const double seen = share(in, score);
-    const double known = weight_ * share(in, learned);
+    const double seen = unit_mean(in, score);
+    const double known = weight_ * unit_mean(in, learned);
     for (size_t i = 0; i < score.size(); ++i)
       score[i] = static_cast<float>(seen * score[i] + known * learned[i]);
   }
 
  private:
   static constexpr float kMostLogit = 30;  // e^30 rows' worth: a sum of them stays finite
-
-  // 1 / mean over the unprotected rows; 0 where that is 0.
-  static double share(const HeadInput& in, std::span<const float> values) {
-    double sum = 0;
-    int64_t n = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!in.is_protected.empty() && in.is_protected[i] != 0)
-        continue;
-      sum += static_cast<double>(values[i]);
-      ++n;
-    }
-    return sum > 0 ? static_cast<double>(n) / sum : 0;
-  }
 
   double weight_;
 };
@@ -65,7 +53,7 @@ Method scorer_hybrid() {
                    .source = "ours",
                    .options = {base_option("echo"), real_option("weight", "0.2", {0, 1000}, "of the gate")}},
           .default_allocator = "error:echo=0.1",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "25%",
           .cost = "the base's, and n",

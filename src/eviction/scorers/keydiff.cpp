@@ -55,7 +55,7 @@ Method scorer_keydiff() {
                    .source = "KeyDiff, arXiv 2504.15364; as kvpress 0.5",
                    .options = {choice_option("anchor", {"unit", "mean"}, "mean of unit keys, or of the keys")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "0",
           .aliases = {"key_diff", "key-diff"},

@@ -27,7 +27,7 @@ Method scorer_knorm() {
                    .source = "key norm, EMNLP 2024, arXiv 2406.11430; as kvpress 0.5",
                    .options = {}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "0",
           .aliases = {"k_norm", "k-norm"},

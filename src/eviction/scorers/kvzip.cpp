@@ -35,7 +35,7 @@ Method scorer_kvzip() {
                    .source = "KVzip, NeurIPS 2025, arXiv 2505.23416; pieces and softmax as kvpress 0.5",
                    .options = {}},
           .default_allocator = "pooled",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "1",
           .cost = "n; reading a prompt takes two to three times as long",

@@ -102,7 +102,7 @@ Method scorer_lagkv() {
                    .options = {integer_option("lag", "128", {1, 4096}, "rows of a partition"),
                                choice_option("cross_scoring", {"off", "on"}, "ranks, or values across partitions")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "0",
           .aliases = {"lag_kv", "lag-kv"},

@@ -81,7 +81,7 @@ Method scorer_obcache() {
                                choice_option("term", {"vk", "v", "k"}, "key and value, the value or the key zeroed"),
                                odd_option("pool", "1", {1, 63}, "max-pool of the scores along the rows; 1: off")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"obc"},

@@ -25,7 +25,7 @@ Method scorer_random() {
                    .source = "control: a hash of seed, layer, head and position",
                    .options = {}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "0",
           .cost = "n",

@@ -20,7 +20,7 @@ Method scorer_recent() {
                    .source = "control: a sliding window",
                    .options = {}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "0",
           .cost = "n",

@@ -51,7 +51,7 @@ Method scorer_snapkv() {
                                odd_option("pool", "5", {1, 63}, "pooling of the mean along the rows; 1: off"),
                                choice_option("pool_kind", {"avg", "max"}, "avg as the paper, max as Ada-KV")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "32",
           .aliases = {"snap_kv", "snap-kv"},

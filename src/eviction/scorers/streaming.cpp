@@ -21,7 +21,7 @@ Method scorer_streaming() {
                    .source = "StreamingLLM, ICLR 2024, arXiv 2309.17453",
                    .options = {}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "0",
           .aliases = {"streaming_llm", "streaming-llm", "streamingllm"},

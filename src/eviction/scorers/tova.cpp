@@ -48,7 +48,7 @@ Method scorer_tova() {
                    .options = {choice_option("heads", {"layer", "group"},
                                              "one list for the layer's heads, or one for each kv head")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "0",
           .default_recent = "1",
           .cost = "n * head_dim",

@@ -80,7 +80,7 @@ Method scorer_vase() {
                                integer_option("reserve", "200", {0, 1048576}, "rows that stay for their values"),
                                choice_option("draw", {"on", "off"}, "off: by attention alone")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "12.5%",
           .cost = "window * n * head_dim",

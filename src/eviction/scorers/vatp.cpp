@@ -70,7 +70,7 @@ Method scorer_vatp() {
                                choice_option("attention", {"window", "all"},
                                              "of the last queries (Scissorhands), or of all queries so far (H2O)")}},
           .default_allocator = "uniform",
-          .default_schedule = "every:n=64,share=0.06",
+          .default_schedule = kEveryTurn,
           .default_sinks = "20",
           .default_recent = "10",
           .cost = "window * n * head_dim",

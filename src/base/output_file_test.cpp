@@ -1,4 +1,4 @@
-#include "output_file.h"
+#include "base/output_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,9 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "text_input.h"
-
-namespace kedge::cli {
+namespace kedge {
 namespace {
 
 namespace fs = std::filesystem;
@@ -22,6 +20,10 @@ class OutputFile : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string path(const char* name) const { return (folder_ / name).string(); }
+  static std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
   size_t n_files() const { return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {})); }
 
   fs::path folder_;
@@ -30,7 +32,7 @@ class OutputFile : public testing::Test {
 TEST_F(OutputFile, WritesAndReplaces) {
   ASSERT_TRUE(write_file(path("a"), "one").ok());
   ASSERT_TRUE(write_file(path("a"), "two").ok());
-  EXPECT_EQ(*read_text(path("a")), "two");
+  EXPECT_EQ(content(path("a")), "two");
   EXPECT_EQ(n_files(), 1U);
 }
 
@@ -40,7 +42,7 @@ TEST_F(OutputFile, CheckLeavesNothing) {
   EXPECT_EQ(n_files(), 0U);
   ASSERT_TRUE(write_file(path("a"), "one").ok());
   EXPECT_TRUE(check_writable(path("a")).ok());
-  EXPECT_EQ(*read_text(path("a")), "one");
+  EXPECT_EQ(content(path("a")), "one");
 }
 
 TEST_F(OutputFile, ImpossiblePlacesAreNamed) {
@@ -57,7 +59,7 @@ TEST_F(OutputFile, ALinkStaysALink) {
   fs::create_symlink(path("target"), path("link"));
   ASSERT_TRUE(write_file(path("link"), "new").ok());
   EXPECT_TRUE(fs::is_symlink(path("link")));
-  EXPECT_EQ(*read_text(path("target")), "new");
+  EXPECT_EQ(content(path("target")), "new");
 }
 
 TEST_F(OutputFile, DevicesAreWrittenInPlace) {
@@ -68,4 +70,4 @@ TEST_F(OutputFile, DevicesAreWrittenInPlace) {
 }
 
 }  // namespace
-}  // namespace kedge::cli
+}  // namespace kedge

@@ -1,4 +1,4 @@
-#include "output_file.h"
+#include "base/output_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-namespace kedge::cli {
+namespace kedge {
 namespace {
 
 Error failed(const std::string& what) {
@@ -95,4 +95,4 @@ Status write_file(const std::string& path, std::string_view content) {
   return status;
 }
 
-}  // namespace kedge::cli
+}  // namespace kedge
