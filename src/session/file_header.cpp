@@ -26,7 +26,6 @@ constexpr std::array<const char*, 3> kOrders = {"automatic", "layer_major", "chu
 
 class Writer {
  public:
-  static constexpr bool kReads = false;
   template <typename T>
   void integer(const char* name, T& value, int64_t, int64_t) {
     json_[name] = value;
@@ -65,7 +64,6 @@ class Writer {
 
 class Reader {
  public:
-  static constexpr bool kReads = true;
   Reader(const Json& json, std::string path, std::string& error) : json_(json), path_(std::move(path)), error_(error) {}
 
   template <typename T>
