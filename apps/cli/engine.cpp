@@ -24,6 +24,9 @@ Result<SessionOptions> session_options(const Settings& settings) {
   options.policy = settings.kv_policy;
   options.sinks = settings.kv_sinks;
   options.recent = settings.kv_recent;
+  if (Result<std::string> mode = resolve_gate_mode(settings.gate_mode); !mode)
+    return mode.error();
+  options.gate_mode = settings.gate_mode;
   options.overflow = settings.kv_overflow == "error"      ? Overflow::error
                      : settings.kv_overflow == "truncate" ? Overflow::truncate
                                                           : Overflow::evict;

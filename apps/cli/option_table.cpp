@@ -78,6 +78,10 @@ constexpr OptionSpec kTable[] = {
      kAny, kAnyMax, "auto|on|off"},
     {"", "--gate", "FILE", kGroupModel, kEngine, &Settings::gate,
      "GGUF of a discard gate that was trained for the model; policies `gate` ask it"},
+    {"", "--gate-mode", "MODE", kGroupBudget, kModel, &Settings::gate_mode,
+     "what the gate decides: nothing but ranks (budget), or rows below a keep probability go once they leave the "
+     "window: `threshold:at=0.5`, or `adaptive:low=0.2,high=0.8`, whose threshold rises as memory fills; not given: "
+     "budget"},
 
     // KV budget
     {"", "--kv-budget", "BUDGET", kGroupBudget, kModel, &Settings::kv_budget,

@@ -58,6 +58,8 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
       {"kv_budget_bytes", stats.kv_budget_bytes},
       {"keep", stats.keep},
       {"evicted_rows", stats.evicted_rows},
+      {"discarded_rows", stats.discarded_rows},
+      {"gate_threshold", stats.gate_threshold},
       {"policy", stats.policy},
       {"policy_ms", stats.policy_ms},
       {"peak_rss_bytes", peak_rss},

@@ -18,11 +18,15 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
   const auto json =
       nlohmann::json::parse(stats_json(stats, {.generated_tokens = 10, .finish_reason = "length", .seed = 5}, 77,
                                        {{.evictions = 2, .heads = {{.rows = 3, .evicted = 4}}}}));
-  for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s", "decode_tok_s", "kv_live_bytes",
-                          "kv_peak_bytes", "kv_full_bytes", "kv_budget_bytes", "keep", "evicted_rows", "policy",
-                          "policy_ms", "peak_rss_bytes", "finish_reason", "policy_fallbacks", "policy_fallback_rounds",
-                          "decode_p50_ms", "decode_p99_ms", "decode_max_ms", "budget_share", "difficulty",
-                          "anchor_recomputations", "anchor_drift", "anchor_drift_max"}) {
+  for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s",
+                          "decode_tok_s",  "kv_live_bytes",    "kv_peak_bytes",
+                          "kv_full_bytes", "kv_budget_bytes",  "keep",
+                          "evicted_rows",  "discarded_rows",   "gate_threshold",
+                          "policy",        "policy_ms",        "peak_rss_bytes",
+                          "finish_reason", "policy_fallbacks", "policy_fallback_rounds",
+                          "decode_p50_ms", "decode_p99_ms",    "decode_max_ms",
+                          "budget_share",  "difficulty",       "anchor_recomputations",
+                          "anchor_drift",  "anchor_drift_max"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["generated_tokens"], 10);

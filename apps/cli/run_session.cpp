@@ -110,6 +110,12 @@ Status check_same_options(const Settings& settings, const SessionOptions& saved,
   if (!settings.kv_recent.empty() && settings.kv_recent != saved.recent)
     return contradicts("--kv-recent", settings.kv_recent, file,
                        saved.recent.empty() ? "the policy's own" : saved.recent);
+  if (!settings.gate_mode.empty()) {
+    const Result<std::string> given = resolve_gate_mode(settings.gate_mode);
+    const Result<std::string> there = resolve_gate_mode(saved.gate_mode);
+    if (given.ok() && there.ok() && *given != *there)
+      return contradicts("--gate-mode", *given, file, *there);
+  }
   if (settings.cache_type_k != defaults.cache_type_k && settings.cache_type_k != saved.cache_type_k)
     return contradicts("--cache-type-k", settings.cache_type_k, file, saved.cache_type_k);
   if (settings.cache_type_v != defaults.cache_type_v && settings.cache_type_v != saved.cache_type_v)
@@ -182,6 +188,7 @@ Stats since(const Stats& now, const Stats& before) {
   out.decode_seconds -= before.decode_seconds;
   out.policy_ms -= before.policy_ms;
   out.evicted_rows -= before.evicted_rows;
+  out.discarded_rows -= before.discarded_rows;
   out.evictions -= before.evictions;
   out.policy_fallbacks -= before.policy_fallbacks;
   return out;

@@ -20,6 +20,7 @@ struct Settings {
   std::string prompt_weights = "auto";
   std::string mmap = "auto";
   std::string gate;
+  std::string gate_mode;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int kv_f16_window = 32;

@@ -157,6 +157,7 @@ Result<const SampleRun::Prefix*> SampleRun::prefix(size_t question) {
   SessionOptions options = options_of({.policy = "none", .policy_text = "none", .budget = {}}, question, false);
   options.n_observed = engine_.n_observed;
   options.histories = engine_.histories;
+  options.gate_mode.clear();  // what all others are measured against
   options.n_ctx = static_cast<int>(options.expected_prompt);
   Result<std::unique_ptr<Session>> session = Session::create(engine_.model, options);
   if (!session)

@@ -289,6 +289,8 @@ Result<std::string> evaluate(const Settings& settings) {
   Result<Observed> observed = observed_by(opened.config);
   if (!observed)
     return observed.error();
+  if (*resolve_gate_mode(base->gate_mode) != "budget")
+    observed->histories.gate = true;
   const Engine engine{.model = *opened.model,
                       .base = *base,
                       .reference = opened.reference.get(),

@@ -11,11 +11,10 @@
 namespace kedge {
 
 struct PolicyOption {
-  std::string name;
+  std::string name, help;
   std::string kind;      // integer | real | rows | choice | flag | text
   std::string fallback;  // default, as the user would write it
   std::string range;     // "1..1024", "full|nonprotected|window"
-  std::string help;
 };
 
 // What a session must record or compute for a method, with its default options.
@@ -42,9 +41,7 @@ struct PolicyExample {
 
 struct PolicyMethod {
   std::string role;  // scorer | allocator | schedule
-  std::string name;
-  std::string summary;
-  std::string source;
+  std::string name, summary, source;
   std::vector<PolicyOption> options;
   std::string defaults;  // scorers: the policy text that the bare name resolves to
   std::vector<std::string> aliases;
@@ -59,7 +56,8 @@ struct PolicyMethod {
 std::vector<PolicyMethod> list_policies();
 // The text with every option spelled out. Error usage, with the nearest name.
 Result<std::string> resolve_policy(std::string_view text);
-Result<int> observed_rows(std::string_view policy);  // newest query rows that it looks at; error usage
+Result<std::string> resolve_gate_mode(std::string_view text);  // SessionOptions::gate_mode; empty: "budget"
+Result<int> observed_rows(std::string_view policy);            // newest query rows that it looks at; error usage
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {

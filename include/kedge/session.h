@@ -28,10 +28,11 @@ enum class PrefillOrder { automatic, layer_major, chunked };
 
 struct SessionOptions {
   Budget budget;
-  std::string policy;  // empty: "echo" with a budget, "none" without
-  std::string sinks;   // "4"; empty: the policy's default
-  std::string recent;  // "45%" or "64"; empty: the policy's default
-  Protection protect;  // rows that stay because of what their tokens are
+  std::string policy;     // empty: "echo" with a budget, "none" without
+  std::string sinks;      // "4"; empty: the policy's default
+  std::string recent;     // "45%" or "64"; empty: the policy's default
+  std::string gate_mode;  // whether a learned gate discards rows ahead of the budget (docs/gate.md); empty: it ranks
+  Protection protect;     // rows that stay because of what their tokens are
   Overflow overflow = Overflow::evict;
   PrefillOrder order = PrefillOrder::automatic;
   int n_ctx = 0;       // logical length allowed; 0: what the model was trained to, or more if the budget evicts
@@ -51,9 +52,8 @@ struct SessionOptions {
   // Tokens that may follow a mark() and be taken back: the budget leaves room for them beside the marked rows. -1: as
   // much as for the marked rows (half of a budget in bytes; beside it where the budget is in rows). 0: none planned.
   int64_t branch_tokens = 0;
-  // Kept for forks whose policies ask for more than this session's own (kedge/policy.h): newest query rows, histories.
-  int n_observed = 0;
-  Histories histories;        // `reconstruction` needs all rows held
+  int n_observed = 0;         // query rows kept for forks whose policies ask for more than this session's own
+  Histories histories;        // likewise (kedge/policy.h); `reconstruction` needs all rows held
   bool trace_memory = false;  // record memory_trace()
   bool explain = false;  // record what explain() tells: beside the budget, some 16 bytes for each token of each kv head
   // Perplexity: evict once after the prompt to the budget's rows and hold what follows beside them.

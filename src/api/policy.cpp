@@ -2,6 +2,7 @@
 
 #include "eviction/example.h"
 #include "eviction/explain.h"
+#include "eviction/gate_mode.h"
 #include "eviction/options.h"
 #include "eviction/policy.h"
 #include "eviction/registry.h"
@@ -165,6 +166,13 @@ Result<std::string> resolve_policy(std::string_view text) {
   if (!policy)
     return policy.error();
   return policy->text;
+}
+
+Result<std::string> resolve_gate_mode(std::string_view text) {
+  Result<eviction::GateMode> mode = eviction::parse_gate_mode(text);
+  if (!mode)
+    return mode.error();
+  return mode->text;
 }
 
 Result<int> observed_rows(std::string_view policy) {

@@ -28,7 +28,7 @@
 namespace kedge::session {
 
 inline constexpr std::string_view kFileMagic = "KEDGESES";
-inline constexpr uint32_t kFileVersion = 2;
+inline constexpr uint32_t kFileVersion = 3;
 inline constexpr size_t kPreambleBytes = 40;
 
 // Which model a session belongs to.
@@ -54,8 +54,8 @@ struct FileSection {
 struct FileHeader {
   ModelIdentity model;
   SessionOptions options;
-  std::string policy;   // resolved
-  std::string kernels;  // the attention kernels it was computed with: others round differently
+  std::string policy;       // resolved
+  std::string kernels;      // the attention kernels it was computed with: others round differently
   std::string gate_sha256;  // of the gate that said what is noted of the rows; empty: none was asked
   int64_t n_tokens = 0;
   int64_t evicted_rows = 0;

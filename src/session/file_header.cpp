@@ -209,6 +209,7 @@ void visit_options(Visitor& v, SessionOptions& o) {
   v.text("policy", o.policy);
   v.text("sinks", o.sinks);
   v.text("recent", o.recent);
+  v.text("gate_mode", o.gate_mode);
   v.object("protect", [&](auto& p) { visit_protection(p, o.protect); });
   v.choice("overflow", o.overflow, kOverflows);
   v.choice("order", o.order, kOrders);
@@ -248,6 +249,8 @@ void visit_stats(Visitor& v, Stats& s) {
   v.integer("kv_full_bytes", s.kv_full_bytes, 0, kMostCount);
   v.integer("kv_budget_bytes", s.kv_budget_bytes, 0, kMostCount);
   v.integer("kv_rows", s.kv_rows, 0, kMostCount);
+  v.integer("discarded_rows", s.discarded_rows, 0, kMostCount);
+  v.real("gate_threshold", s.gate_threshold, 0, 1);
   v.integer("evictions", s.evictions, 0, kMostCount);
   v.integer("policy_fallbacks", s.policy_fallbacks, 0, kMostCount);
   v.integer("policy_fallback_rounds", s.policy_fallback_rounds, 0, kMostCount);

@@ -97,6 +97,8 @@ Status Timeline::copy_prompt(const Timeline& parent) {
     return status;
   taps_.copy_from(parent.taps_, static_cast<int32_t>(n));
   tokens_ = parent.tokens_;
+  if (gate_mode_.discards())
+    follow_pressure(n);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (Status status = store_->reserve(sequence_, layer, layer + 1, static_cast<int>(n)); !status)
       return status;
@@ -106,6 +108,10 @@ Status Timeline::copy_prompt(const Timeline& parent) {
       return status;
     const double done = static_cast<double>(n * (layer + 1)) / hyper.n_layers;
     trace(done);
+    if (gate_mode_.discards()) {
+      if (Status status = discard_layer(layer, n); !status)
+        return status;
+    }
     if (!plan_.evicts)
       continue;
     if (Status status = evict_layer(layer, plan_.after_prompt, n); !status)

@@ -97,17 +97,17 @@ Status Timeline::prompt_protection_fits(int64_t n_tokens, bool planned, bool chu
   return protection_fits(planned ? plan_.between_chunks : plan_.followup, n_tokens_ + n_tokens);
 }
 
-// What is protected now: as the last eviction saw it, or everything where there was none.
-const Pinned& Timeline::pinned_now() const {
+// What is protected of the first n_tokens: as the last eviction would see it, or everything where there was none.
+const Pinned& Timeline::pinned_at(int64_t n_tokens) const {
   if (counters_.evictions > 0)
-    return text_->pinned(head_room(last_target_, n_tokens_));
-  return text_->pinned({.n_tokens = n_tokens_, .rows = n_tokens_, .budget_rows = static_cast<double>(n_tokens_)});
+    return text_->pinned(head_room(last_target_, n_tokens));
+  return text_->pinned({.n_tokens = n_tokens, .rows = n_tokens, .budget_rows = static_cast<double>(n_tokens)});
 }
 
 void Timeline::add_protection(Stats& stats) const {
   if (!text_->is_active())
     return;
-  const Pinned& pinned = pinned_now();
+  const Pinned& pinned = pinned_at(n_tokens_);
   stats.protected_spans = pinned.counts.spans;
   stats.protected_phrases = pinned.counts.phrases;
   stats.protected_special = pinned.counts.special;

@@ -19,12 +19,13 @@ NoteColumns note_columns(const eviction::Needs& needs) {
 }
 
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {
+  const Result<eviction::GateMode> mode = eviction::parse_gate_mode(options.gate_mode);
   return policy.needs() | eviction::Needs{.window = options.n_observed,
                                           .attention_sum = options.histories.attention_sum,
                                           .echo = options.histories.echo,
                                           .query_moments = options.histories.query_moments,
                                           .reconstruction = options.histories.reconstruction,
-                                          .gate = options.histories.gate};
+                                          .gate = options.histories.gate || (mode.ok() && mode->discards())};
 }
 
 }  // namespace kedge::session

@@ -62,10 +62,10 @@ Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const 
   if (Status status = same_model(header.model, identify(*engine.model)); !status)
     return named(file, status.error());
   if (!header.gate_sha256.empty() && header.gate_sha256 != engine.gate_sha256) {
-    return named(file, {ErrorCode::usage, "it was saved with the gate of sha256 " + header.gate_sha256.substr(0, 16) +
-                                              ", " + (engine.gate_sha256.empty()
-                                                          ? std::string("and none is loaded: --gate FILE")
-                                                          : "loaded is " + engine.gate_sha256.substr(0, 16))});
+    return named(
+        file, {ErrorCode::usage, "it was saved with the gate of sha256 " + header.gate_sha256.substr(0, 16) + ", " +
+                                     (engine.gate_sha256.empty() ? std::string("and none is loaded: --gate FILE")
+                                                                 : "loaded is " + engine.gate_sha256.substr(0, 16))});
   }
   // Before anything is allocated by what the file says: the observed window is as large as its section.
   Result<eviction::Policy> policy = session_policy(header.options);
@@ -134,6 +134,8 @@ Status Timeline::take_over(const FileView& file) {
   at.schedule.scored_at = std::move(saved.scored_at);
   at.schedule.difficulty = std::move(saved.difficulty);
   at.schedule.share = std::move(saved.share);
+  if (gate_mode_.discards() && header.n_tokens > 0)
+    at.schedule.gate_threshold = header.stats.gate_threshold;
   at.taps.running().restore(saved.anchor);
   if (Status status = check_pending(at); !status)
     return status;

@@ -161,8 +161,8 @@ bool Timeline::falls_back(const eviction::LayerInput& in) {
   if (schedule_.clock.wants_sample() && rows > 0) {
     eviction::HeadInput slice = eviction::last_queries(in.heads.front(), policy_.scorer->needs().window);
     slice.rows.n_rows = std::min<int32_t>(slice.rows.n_rows, kSampleRows);
-    for (std::span<const float>* history : {&slice.attention_sum, &slice.past, &slice.echo, &slice.reconstruction,
-                                             &slice.gate})
+    for (std::span<const float>* history :
+         {&slice.attention_sum, &slice.past, &slice.echo, &slice.reconstruction, &slice.gate})
       *history = history->first(std::min<size_t>(history->size(), kSampleRows));
     std::vector<float> score(static_cast<size_t>(slice.rows.n_rows));
     const Stopwatch watch;

@@ -17,6 +17,7 @@ struct ScheduleState {
   // By layer: rows of positions below this have scores of the policy, and were last scored when the sequence had so
   // many tokens. 0: no scores.
   std::vector<int64_t> scored_at;
+  double gate_threshold = -1;  // keep probability below which rows are discarded; below 0: none yet
 };
 
 }  // namespace kedge::session

@@ -118,9 +118,9 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   if (!policy)
     return policy.error();
   const eviction::Needs recorded = recorded_needs(options, *policy);
-  if (recorded.gate && !engine.gate)
-    return Error{ErrorCode::usage,
-                 "policy '" + policy->text + "' asks a learned gate, and none was loaded: --gate FILE"};
+  Result<eviction::GateMode> gate_mode = session_gate_mode(engine, options, *policy);
+  if (!gate_mode)
+    return gate_mode.error();
   const model::HyperParams& hyper = engine.model->hyper();
   Result<Plan> plan = plan_session(engine, options, *policy);
   if (!plan)
@@ -139,6 +139,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
   std::unique_ptr<Timeline> timeline(new Timeline(engine, options, *std::move(policy), *std::move(plan)));
   timeline->options_.n_ubatch = timeline->plan_.f16_rows.ubatch_tokens;
   timeline->fallback_ = *std::move(fallback);
+  timeline->gate_mode_ = *std::move(gate_mode);
   timeline->store_ = *std::move(store);
   timeline->sequence_ = timeline->store_->create_sequence();
   if (Status status = timeline->open_text(); !status)
@@ -280,6 +281,9 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
   add_pending_queries();
   embed(chunk.tokens, hidden_);
   start_probes(chunk);
+  const bool discards = gate_mode_.discards() && !chunk.all_logits;
+  if (discards)
+    follow_pressure(n);
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     if (!report(static_cast<double>(layer) / hyper.n_layers)) {
       abandon_chunk();
@@ -292,6 +296,8 @@ Status Timeline::run_chunk(const Chunk& chunk, const Report& report) {
       status = run_probes(layer, n);
     const double done = static_cast<double>(n_tokens_) + static_cast<double>(n * (layer + 1)) / hyper.n_layers;
     trace(done);
+    if (status && discards)
+      status = discard_layer(layer, n_tokens_ + n);
     if (status && chunk.evict)
       status = evict_layer(layer, chunk.target, n_tokens_ + n);
     if (!status) {
@@ -437,6 +443,8 @@ Status Timeline::decode(Token token) {
   const Stopwatch watch;
   if (Status status = acceptable({&token, 1}); !status)
     return status;
+  if (Status due = discard_due(); !due)
+    return due;
   if (Status due = evict_due(); !due)
     return due;
   if (Status room = make_room_for(1); !room)
@@ -560,6 +568,7 @@ Stats Timeline::stats() const {
   out.kv_rows = store_->n_rows_total(sequence_);
   out.evicted_rows = held.evicted_rows + evicted_before_;
   out.keep = n_tokens_ == 0 ? 1.0 : static_cast<double>(out.kv_rows) / static_cast<double>(heads * n_tokens_);
+  out.gate_threshold = std::max(schedule_.gate_threshold, 0.0);
   out.fill = held.fill;
   out.sequential = held.sequential;
   out.policy = policy_.text;
@@ -572,14 +581,16 @@ void Timeline::trace(double tokens) {
   if (!options_.trace_memory)
     return;
   const kv::StoreStats held = store_->stats();
-  memory_trace_.push_back(
-      {.tokens = tokens, .kv_live_bytes = held.live_bytes, .evicted_rows = held.evicted_rows + evicted_before_});
+  memory_trace_.push_back({.tokens = tokens,
+                           .kv_live_bytes = held.live_bytes,
+                           .evicted_rows = held.evicted_rows + evicted_before_,
+                           .gate_threshold = std::max(schedule_.gate_threshold, 0.0)});
 }
 
 KvMap Timeline::kv_map() const {
   KvMap map{.n_tokens = n_tokens_, .layers = store_->snapshot(sequence_).positions};
   if (text_->is_active()) {
-    for (const uint8_t by : pinned_now().by)
+    for (const uint8_t by : pinned_at(n_tokens_).by)
       map.protected_by.push_back(static_cast<ProtectedBy>(by));
   }
   return map;

@@ -10,6 +10,7 @@
 
 #include "attention/ragged_attention.h"
 #include "attention/taps.h"
+#include "eviction/gate_mode.h"
 #include "eviction/policy.h"
 #include "eviction/select.h"
 #include "eviction/share_layers.h"
@@ -59,6 +60,9 @@ struct NoteColumns {
 NoteColumns note_columns(const eviction::Needs& needs);
 // The policy of the options: "echo" with a budget and "none" without, unless one is named.
 Result<eviction::Policy> session_policy(const SessionOptions& options);
+// Error usage: a mode that cannot be read; a mode, policy or history that asks a gate where the engine has none.
+Result<eviction::GateMode> session_gate_mode(const Engine& engine, const SessionOptions& options,
+                                             const eviction::Policy& policy);
 // What the planner is asked.
 Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded);
 // n_ctx of the options resolved: the model's own length without eviction, none (0) with it.
@@ -192,7 +196,7 @@ class Timeline final : public attention::KvRows {
   Status protection_fits(const EvictionTarget& target, int64_t n_tokens) const;
   Status prompt_protection_fits(int64_t n_tokens, bool planned, bool chunked) const;
   std::string enough_budget(int64_t n_rows) const;
-  const Pinned& pinned_now() const;
+  const Pinned& pinned_at(int64_t n_tokens) const;
   void add_protection(Stats& stats) const;
   // session/schedule_decode.cpp
   int64_t layer_blocks(int layer, int64_t ahead) const;
@@ -204,6 +208,11 @@ class Timeline final : public attention::KvRows {
   bool can_cut_to(const EvictionTarget& target) const;
   double whole_use(const EvictionTarget& target) const;
   Status divide_due(const EvictionTarget& target, eviction::LayerMoment at);
+  // session/gate_discard.cpp
+  void follow_pressure(int64_t n_tokens);
+  std::vector<uint8_t> beyond_the_gate(const KvHeadView& rows, int64_t n_tokens) const;
+  Status discard_layer(int layer, int64_t n_tokens);
+  Status discard_due();
   void begin_round();
   bool falls_back(const eviction::LayerInput& in);
   void count_fallbacks(int64_t n);  // layers
@@ -221,6 +230,7 @@ class Timeline final : public attention::KvRows {
   SessionOptions asked_;    // as they were given
   SessionOptions options_;  // with what the plan made of them
   eviction::Policy policy_;
+  eviction::GateMode gate_mode_;
   eviction::Policy fallback_;  // sinks + recent, for evictions over their time limit
   Plan plan_;
   std::unique_ptr<kv::Store> store_;

@@ -6,79 +6,20 @@
 //                                                    next 64 tokens, at 512 and 1024 rows a head
 //   probe_schedules cost MODEL TEXT N POLICY...      a prompt of N tokens and 256 decoded: share of the time in the
 //                                                    policy, and times of tokens
-// Environment: PROBE_WINDOWS (how many texts), PROBE_THREADS, PROBE_BUDGETS (space-separated), PROBE_NEXT (tokens of
-// decode), PROBE_PASTE (tokens of burst). Lines on
-// standard output: one per window and policy, then the means with standard errors, paired with the first policy.
-#include <zlib.h>
-
+// Environment: PROBE_WINDOWS (how many texts), PROBE_THREADS, PROBE_GATE (file), PROBE_BUDGETS (space-separated),
+// PROBE_NEXT (tokens of decode), PROBE_PASTE (tokens of burst). Lines on standard output: one per window and policy,
+// then the means with standard errors, paired with the first policy.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include "base/check.h"
 #include "base/huge_pages.h"
-#include "kedge/session.h"
+#include "probe.h"
 
 namespace kedge {
 namespace {
-
-using Tokens = std::vector<Token>;
-using Rows = std::vector<std::vector<float>>;
-
-template <typename T>
-T take(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
-
-void must(const Status& status) {
-  if (status.ok())
-    return;
-  std::fprintf(stderr, "error: %s\n", status.error().message.c_str());
-  std::exit(1);
-}
-
-std::string setting(const char* name, const char* fallback) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : fallback;
-}
-
-std::string read_text(const std::string& path) {
-  gzFile file = gzopen(path.c_str(), "rb");
-  check(file != nullptr, "the text can be opened");
-  std::string text;
-  char buffer[1 << 16];
-  for (int n = 0; (n = gzread(file, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
-  gzclose(file);
-  return text;
-}
-
-// KL(p || q) of two rows of logits, in nats.
-double divergence(const std::vector<float>& p, const std::vector<float>& q) {
-  const auto log_sum = [](const std::vector<float>& x) {
-    double top = x[0];
-    for (const float value : x)
-      top = std::max(top, static_cast<double>(value));
-    double sum = 0;
-    for (const float value : x)
-      sum += std::exp(value - top);
-    return top + std::log(sum);
-  };
-  const double p_log = log_sum(p);
-  const double q_log = log_sum(q);
-  double kld = 0;
-  for (size_t i = 0; i < p.size(); ++i)
-    kld += std::exp(p[i] - p_log) * ((p[i] - p_log) - (q[i] - q_log));
-  return kld;
-}
 
 double mean_divergence(const Rows& p, const Rows& q) {
   double sum = 0;
@@ -93,11 +34,6 @@ Rows scored(Session& session, const Tokens& tokens) {
     rows[static_cast<size_t>(i)].assign(row.begin(), row.end());
   }));
   return rows;
-}
-
-Tokens slice(const Tokens& tokens, size_t begin, size_t n) {
-  check(begin + n <= tokens.size(), "the text is long enough");
-  return {tokens.begin() + static_cast<long>(begin), tokens.begin() + static_cast<long>(begin + n)};
 }
 
 std::unique_ptr<Session> open(const Model& model, const std::string& budget, const std::string& policy,
@@ -248,8 +184,9 @@ int run(const std::vector<std::string>& args) {
                  "decode MODEL TEXT POLICY... | burst MODEL TEXT TEXT POLICY... | cost MODEL TEXT N POLICY...\n");
     return 2;
   }
-  const auto model =
-      take(Model::load({.path = args[1], .n_threads = std::atoi(setting("PROBE_THREADS", "0").c_str())}));
+  const auto model = take(Model::load({.path = args[1],
+                                       .gate = setting("PROBE_GATE", ""),
+                                       .n_threads = std::atoi(setting("PROBE_THREADS", "0").c_str())}));
   const Tokens text = model->tokenize(read_text(args[2]), false, false);
   const std::vector<std::string> policies(args.begin() + static_cast<long>(fixed), args.end());
   const int n_windows = std::atoi(setting("PROBE_WINDOWS", "8").c_str());
