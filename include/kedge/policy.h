@@ -11,10 +11,11 @@
 namespace kedge {
 
 struct PolicyOption {
-  std::string name, help;
+  std::string name;
   std::string kind;      // integer | real | rows | choice | flag | text
   std::string fallback;  // default, as the user would write it
   std::string range;     // "1..1024", "full|nonprotected|window"
+  std::string help;
 };
 
 // What a session must record or compute for a method, with its default options.

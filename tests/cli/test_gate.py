@@ -77,6 +77,33 @@ class Gate(KedgeTest):
         other = self.path("other.gguf", whole.replace(sha, b"0" * 64, 1))
         self.assert_error(self.kedge(*run, "--gate", other), 3, "another model", "0000000000000000", sha.decode()[:16])
 
+    def test_it_discards_ahead_of_the_budget(self):
+        out = self.path("gate")
+        self.train(out, "--gate-width", "0")
+        gate = ["--gate", os.path.join(out, "gate-linear.gguf")]
+        prompt = self.path("prompt.txt", self.sample(4000, 2))
+        run = ["-f", prompt, "-n", "8", "--temp", "0"]
+        _, whole = self.run_ok(*run)
+        _, fixed = self.run_ok(*run, *gate, "--gate-mode", "threshold:at=0.5")
+        self.assertEqual(fixed["gate_threshold"], 0.5)
+        self.assertEqual(fixed["discarded_rows"], fixed["evicted_rows"])
+        self.assertLess(fixed["kv_live_bytes"], 0.8 * whole["kv_live_bytes"])
+        rates = {}
+        for budget in ("90%", "30%"):
+            _, stats = self.run_ok(*run, *gate, "--gate-mode", "adaptive", "--kv-policy", "gate", "--kv-budget", budget)
+            self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"])
+            rates[budget] = stats["gate_threshold"], stats["discarded_rows"]
+        self.assertLess(rates["90%"], rates["30%"], "a fuller memory discards more")
+
+        session = self.path("s.kedge")
+        self.run_ok(*run, *gate, "--gate-mode", "adaptive", "--session", session)
+        self.assert_error(self.kedge("run", "-m", MODEL, *run, *gate, "--gate-mode", "threshold", "--session", session),
+                          2, "--gate-mode", "threshold", "adaptive")
+        bad = ["run", "-m", MODEL, *run]
+        self.assert_error(self.kedge(*bad, "--gate-mode", "adaptive"), 2, "adaptive", "--gate FILE")
+        self.assert_error(self.kedge(*bad, *gate, "--gate-mode", "adaptve"), 2, "adaptve", "adaptive")
+        self.assert_error(self.kedge(*bad, *gate, "--gate-mode", "threshold:at=3"), 2, "'at'", "3", "0..1")
+
     def test_mistakes_of_training_are_named(self):
         text = self.path("text.txt", self.sample(3000, 1))
         train = ["train-gate", "-m", MODEL]
