@@ -68,7 +68,7 @@ TEST_F(FitGate, LearnsEachLayerFromAllShards) {
   for (const int width : {0, 16}) {
     SerialExecutor executor;
     int n_told = 0;
-    const auto fitted = fit_gate(learned, judged, info_, {.width = width, .epochs = 600}, executor, [&](const auto&) {
+    const auto fitted = fit_gate({learned, judged}, GateInput::hidden, info_, {.width = width, .epochs = 600}, executor, [&](const auto&) {
       ++n_told;
       return true;
     });
@@ -81,7 +81,7 @@ TEST_F(FitGate, LearnsEachLayerFromAllShards) {
     }
     // One number moves all logits: the labels' difference of 2 between the heads is still there.
     EXPECT_NEAR(fitted->gate.layers[0].b2[0] - fitted->gate.layers[0].b2[1], 2.0F, width == 0 ? 0.1F : 2.0F);
-    EXPECT_EQ(report_csv("x", fitted->layers).substr(0, 6), "x,0,0,");
+    EXPECT_EQ(report_csv("x", fitted->layers).substr(0, 13), "x,append,0,0,");
   }
 }
 
@@ -89,7 +89,7 @@ TEST_F(FitGate, HalfOfTheHeldOutRowsLieAboveOneHalf) {
   const auto learned = files({shard_of(1, 400)});
   const auto judged = files({shard_of(3, 400)});
   SerialExecutor executor;
-  const auto fitted = fit_gate(learned, judged, info_, {.width = 0}, executor, {});
+  const auto fitted = fit_gate({learned, judged}, GateInput::hidden, info_, {.width = 0}, executor, {});
   ASSERT_TRUE(fitted.ok());
   const std::vector<gate::KeepThreshold>& thresholds = fitted->gate.thresholds;
   ASSERT_EQ(thresholds.size(), 9u);
@@ -102,17 +102,18 @@ TEST_F(FitGate, HalfOfTheHeldOutRowsLieAboveOneHalf) {
 TEST_F(FitGate, WhatCannotBeFittedIsNamed) {
   SerialExecutor executor;
   const auto some = files({shard_of(1, 100)});
-  const auto none = fit_gate(some, {}, info_, {}, executor, {});
+  const auto none = fit_gate({some, {}}, GateInput::hidden, info_, {}, executor, {});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("1 and 0 windows"), std::string::npos) << none.error().message;
   const auto other = files({shard_of(1, 100, 16)});
-  EXPECT_FALSE(fit_gate(some, other, info_, {}, executor, {}).ok());
+  EXPECT_FALSE(fit_gate({some, other}, GateInput::hidden, info_, {}, executor, {}).ok());
   Shard bad = shard_of(5, 100);
   bad.layers[1].y[7] = std::numeric_limits<float>::quiet_NaN();
-  const auto not_finite = fit_gate(files({bad}), some, info_, {.width = 0}, executor, {});
+  const auto bad_files = files({bad});
+  const auto not_finite = fit_gate({bad_files, some}, GateInput::hidden, info_, {.width = 0}, executor, {});
   ASSERT_FALSE(not_finite.ok());
   EXPECT_NE(not_finite.error().message.find("layer 1"), std::string::npos) << not_finite.error().message;
-  const auto stopped = fit_gate(some, some, info_, {.width = 0}, executor, [](const auto&) { return false; });
+  const auto stopped = fit_gate({some, some}, GateInput::hidden, info_, {.width = 0}, executor, [](const auto&) { return false; });
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
 }

@@ -10,6 +10,8 @@
 
 namespace kedge {
 
+class Model;
+
 struct PolicyOption {
   std::string name;
   std::string kind;      // integer | real | rows | choice | flag | text
@@ -59,7 +61,9 @@ struct PolicyMethod {
 std::vector<PolicyMethod> list_policies();
 // The text with every option spelled out. Error usage, with the nearest name.
 Result<std::string> resolve_policy(std::string_view text);
-Result<int> observed_rows(std::string_view policy);  // newest query rows that it looks at; error usage
+// `model`: what its gate asks for counts where the policy asks the gate.
+// Newest query rows that it looks at; error usage.
+Result<int> observed_rows(std::string_view policy, const Model* model = nullptr);
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {
@@ -69,6 +73,6 @@ struct Histories {
   bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
   bool gate = false;            // what the model's gate says of each row: a column
 };
-Result<Histories> observed_histories(std::string_view policy);  // error usage
+Result<Histories> observed_histories(std::string_view policy, const Model* model = nullptr);  // error usage
 
 }  // namespace kedge

@@ -1,5 +1,6 @@
 #include "kedge/policy.h"
 
+#include "api/model_impl.h"
 #include "eviction/example.h"
 #include "eviction/explain.h"
 #include "eviction/options.h"
@@ -124,6 +125,12 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
   }
 }
 
+Result<eviction::Policy> parsed_for(std::string_view policy, const Model* model) {
+  if (model == nullptr)
+    return eviction::parse_policy(policy, {});
+  return eviction::parse_policy(policy, {.sinks = {}, .recent = {}, .gate = session::gate_needs(model->impl().engine())});
+}
+
 }  // namespace
 
 std::string needs_text(const PolicyNeeds& needs) {
@@ -167,15 +174,15 @@ Result<std::string> resolve_policy(std::string_view text) {
   return policy->text;
 }
 
-Result<int> observed_rows(std::string_view policy) {
-  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+Result<int> observed_rows(std::string_view policy, const Model* model) {
+  Result<eviction::Policy> parsed = parsed_for(policy, model);
   if (!parsed)
     return parsed.error();
   return parsed->needs().window;
 }
 
-Result<Histories> observed_histories(std::string_view policy) {
-  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+Result<Histories> observed_histories(std::string_view policy, const Model* model) {
+  Result<eviction::Policy> parsed = parsed_for(policy, model);
   if (!parsed)
     return parsed.error();
   const eviction::Needs needs = parsed->needs();

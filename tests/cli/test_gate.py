@@ -27,9 +27,9 @@ class Gate(KedgeTest):
         gate = os.path.join(out, "gate-mlp.gguf")
         with open(os.path.join(out, "report.csv")) as f:
             rows = f.read().splitlines()
-        self.assertEqual(rows[0], "gate,layer,head,r2,spearman")
+        self.assertEqual(rows[0], "gate,stage,layer,head,r2,spearman")
         self.assertEqual(len(rows), 1 + 2 * 30 * 3)
-        ranks = [float(row.split(",")[4]) for row in rows[1:] if row.startswith("mlp,")]
+        ranks = [float(row.split(",")[5]) for row in rows[1:] if row.startswith("mlp,")]
         self.assertGreater(sum(ranks) / len(ranks), 0.2, "it learned something of text that it did not see")
 
         info = json.loads(self.kedge("inspect", gate, "--json").out)
