@@ -114,12 +114,14 @@ TEST_F(GateInputs, AKeyValueGateSeesTheRowsOfAllHeadsBeforeTheirRotation) {
       const std::vector<float> found = timeline->observations().gate(layer, head);
       ASSERT_EQ(found.size(), size_t{kPrompt});
       for (size_t row = 0; row < kPrompt; ++row) {
-        EXPECT_NEAR(found[row], expected[row * hyper.n_kv_heads + head], 0.05) << layer << " " << head << " " << row;
+        const float there = expected[row * hyper.n_kv_heads + head];
+        EXPECT_NEAR(found[row], there, 0.15F)
+            << "rows and activations are rounded: " << layer << " " << head << " " << row;
         spread += std::abs(found[row] - found[0]);
       }
     }
   }
-  EXPECT_GT(spread / (6 * kPrompt), 0.2) << "rows differ by more than the tolerance";
+  EXPECT_GT(spread / (6 * kPrompt), 1.5) << "rows differ by more than the tolerance";
 }
 
 // Noted bytes follow the features; an eviction's scores are the network over the features of what the session shows.

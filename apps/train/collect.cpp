@@ -83,7 +83,8 @@ Collector::Sample Collector::sample(int64_t n_tokens, uint64_t index) const {
   std::ranges::sort(rows);
   if (!options_.what.aged)
     return sample;
-  sample.cut = static_cast<int32_t>(n_tokens / 3 + static_cast<int64_t>(random() % static_cast<uint64_t>(n_tokens / 3)));
+  sample.cut =
+      static_cast<int32_t>(n_tokens / 3 + static_cast<int64_t>(random() % static_cast<uint64_t>(n_tokens / 3)));
   sample.n_aged =
       static_cast<size_t>(std::ranges::lower_bound(rows, sample.cut - options_.labels.window) - rows.begin());
   return sample;

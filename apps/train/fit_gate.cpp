@@ -10,8 +10,7 @@
 namespace kedge::train {
 namespace {
 
-Status usable(std::span<const ShardFile> shards, const ShardShape& shape, const gate::GateInfo& info,
-              bool is_ageing) {
+Status usable(std::span<const ShardFile> shards, const ShardShape& shape, const gate::GateInfo& info, bool is_ageing) {
   const auto n_inputs = static_cast<uint32_t>(gate::input_size(info));
   for (const ShardFile& shard : shards) {
     const ShardShape& other = shard.shape();

@@ -19,7 +19,7 @@ enum class GateInput {
   attention,  // at every eviction: the weights that the newest queries give it
   all,        // hidden when the row is written, and all features at every eviction
 };
-std::string append_input(GateInput input);                   // of gate::kInputs
+std::string append_input(GateInput input);                    // of gate::kInputs
 std::vector<gate::Feature> ageing_features(GateInput input);  // empty: no ageing stage
 
 struct FitOptions {

@@ -22,19 +22,20 @@ std::vector<float> future_attention(const eviction::HeadInput& in, int window, Q
   const auto index_of = [&](int32_t position) {
     return static_cast<int>(std::ranges::lower_bound(positions, position) - positions.begin());
   };
-  eviction::for_weight_batches(in, index_of(range.begin), index_of(range.end), [&](int first, int n, std::span<float> a) {
-    size_t n_old = 0;  // rows that were written at least `window` tokens before the query; queries ascend
-    for (int t = 0; t < n; ++t) {
-      const int32_t newest = in.query_positions[first + t] - window;
-      while (n_old < n_rows && in.rows.position(static_cast<int32_t>(n_old)) <= newest)
-        ++n_old;
-      for (size_t g = 0; g < group; ++g) {
-        const float* weight = a.data() + (static_cast<size_t>(t) * group + g) * n_rows;
-        for (size_t i = 0; i < n_old; ++i)
-          most[i] = std::max(most[i], weight[i]);
-      }
-    }
-  });
+  eviction::for_weight_batches(
+      in, index_of(range.begin), index_of(range.end), [&](int first, int n, std::span<float> a) {
+        size_t n_old = 0;  // rows that were written at least `window` tokens before the query; queries ascend
+        for (int t = 0; t < n; ++t) {
+          const int32_t newest = in.query_positions[first + t] - window;
+          while (n_old < n_rows && in.rows.position(static_cast<int32_t>(n_old)) <= newest)
+            ++n_old;
+          for (size_t g = 0; g < group; ++g) {
+            const float* weight = a.data() + (static_cast<size_t>(t) * group + g) * n_rows;
+            for (size_t i = 0; i < n_old; ++i)
+              most[i] = std::max(most[i], weight[i]);
+          }
+        }
+      });
   return most;
 }
 

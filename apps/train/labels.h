@@ -16,8 +16,8 @@ namespace kedge::train {
 // both: the larger of the two
 enum class Label { future, repeat, both };
 
-// Over the queries of the head's window that stand in [begin, end), and the heads of its group: f32 [n_rows]; 0 where no
-// query comes that late.
+// Over the queries of the head's window that stand in [begin, end), and the heads of its group: f32 [n_rows]; 0 where
+// no query comes that late.
 struct QueryRange {
   int32_t begin = 0;  // positions
   int32_t end = INT32_MAX;
@@ -44,8 +44,8 @@ struct LabelOptions {
   Label label = Label::both;
   int window = 32;
 };
-struct RowLabels {         // f32 [n_rows]
-  std::vector<float> all;  // of all later queries
+struct RowLabels {          // f32 [n_rows]
+  std::vector<float> all;   // of all later queries
   std::vector<float> late;  // of those from the cut on: what somebody who decides there could not know
 };
 // cut: a position; 0: both are the same. A repetition comes after any cut.

@@ -31,9 +31,9 @@ Result<std::vector<GateInput>> inputs_of(const std::string& list) {
     const auto* const found = std::ranges::find(kInputNames, name);
     const auto input = static_cast<GateInput>(found - kInputNames.begin());
     if (found == kInputNames.end() || std::ranges::count(inputs, input) > 0) {
-      return Error{ErrorCode::usage,
-                   "--gate-input: found '" + name + "'" + (found == kInputNames.end() ? "" : " twice") +
-                       ", allowed hidden, key-value, access, attention, all, each once"};
+      return Error{ErrorCode::usage, "--gate-input: found '" + name + "'" +
+                                         (found == kInputNames.end() ? "" : " twice") +
+                                         ", allowed hidden, key-value, access, attention, all, each once"};
     }
     inputs.push_back(input);
   }

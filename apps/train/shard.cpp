@@ -102,7 +102,8 @@ Result<ShardFile> ShardFile::open(const std::string& path) {
   if (header.version != kVersion)
     return bad("found version " + std::to_string(header.version) + ", allowed " + std::to_string(kVersion));
   file.shape_ = header.shape;
-  if (about_bytes(header.shape) > 1e15 || header.shape.n_aged > header.shape.n_rows || file_bytes(header.shape) != bytes.size())
+  if (about_bytes(header.shape) > 1e15 || header.shape.n_aged > header.shape.n_rows ||
+      file_bytes(header.shape) != bytes.size())
     return bad("found " + std::to_string(bytes.size()) + " bytes, its header asks for another size");
   uint32_t sum = 0;
   std::memcpy(&sum, bytes.data() + bytes.size() - sizeof sum, sizeof sum);

@@ -158,8 +158,7 @@ Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& trai
     return !cli::stop_requested();
   };
   const Stopwatch watch;
-  Result<FittedGate> fitted = 
-      fit_gate({lesson.learned, lesson.judged}, input, lesson.info, options, executor, told);
+  Result<FittedGate> fitted = fit_gate({lesson.learned, lesson.judged}, input, lesson.info, options, executor, told);
   if (!fitted)
     return fitted.error();
   const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();

@@ -10,8 +10,6 @@
 
 namespace kedge {
 
-class Model;
-
 struct PolicyOption {
   std::string name;
   std::string kind;      // integer | real | rows | choice | flag | text
@@ -59,11 +57,9 @@ struct PolicyMethod {
 };
 
 std::vector<PolicyMethod> list_policies();
-// The text with every option spelled out. Error usage, with the nearest name.
+// The text with every option spelled out; its newest query rows, with those that the model's gate reads. Error usage.
 Result<std::string> resolve_policy(std::string_view text);
-// `model`: what its gate asks for counts where the policy asks the gate.
-// Newest query rows that it looks at; error usage.
-Result<int> observed_rows(std::string_view policy, const Model* model = nullptr);
+Result<int> observed_rows(std::string_view policy, const class Model* model = nullptr);
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {

@@ -128,7 +128,8 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
 Result<eviction::Policy> parsed_for(std::string_view policy, const Model* model) {
   if (model == nullptr)
     return eviction::parse_policy(policy, {});
-  return eviction::parse_policy(policy, {.sinks = {}, .recent = {}, .gate = session::gate_needs(model->impl().engine())});
+  return eviction::parse_policy(policy,
+                                {.sinks = {}, .recent = {}, .gate = session::gate_needs(model->impl().engine())});
 }
 
 }  // namespace

@@ -137,8 +137,7 @@ std::vector<float> learned_logits(const HeadInput& in) {
     check(in.gate.size() == static_cast<size_t>(in.rows.n_rows), "the gate has said something of every row");
     return {in.gate.begin(), in.gate.end()};
   }
-  return gate::ageing_logits(*in.ageing, {.layer = in.layer, .head = in.head},
-                             ageing_features(in, in.ageing->info));
+  return gate::ageing_logits(*in.ageing, {.layer = in.layer, .head = in.head}, ageing_features(in, in.ageing->info));
 }
 
 std::vector<ScorePart> ageing_parts(const HeadInput& in) {

@@ -71,9 +71,9 @@ double plain_feature(const SyntheticHead& head, const HeadInput& in, Feature fea
 
 TEST(AgeingFeatures, AreWhatTheirNamesSay) {
   int n_accessed = 0;
-  for (const SyntheticSpec& spec :
-       {SyntheticSpec{.n_rows = 203, .tail = 40, .seed = 3}, SyntheticSpec{.n_rows = 90, .group = 1, .tail = 5, .seed = 4},
-        SyntheticSpec{.n_rows = 120, .n_window = 8, .type = RowType::q8_0, .seed = 5}}) {
+  for (const SyntheticSpec& spec : {SyntheticSpec{.n_rows = 203, .tail = 40, .seed = 3},
+                                    SyntheticSpec{.n_rows = 90, .group = 1, .tail = 5, .seed = 4},
+                                    SyntheticSpec{.n_rows = 120, .n_window = 8, .type = RowType::bf16, .seed = 5}}) {
     const SyntheticHead head(spec);
     const HeadInput in = head.input();
     for (const int window : {4, 16, 64}) {
@@ -124,7 +124,8 @@ TEST(AgeingNeeds, FollowTheFeatures) {
   EXPECT_TRUE(needs({Feature::key_norm}).values);
   EXPECT_FALSE(needs({Feature::age}).values);
   EXPECT_TRUE(needs({Feature::attention}).attention_sum);
-  EXPECT_FALSE(needs({Feature::window_mean, Feature::age}).attention_sum) << "no bytes of the budget for what is not read";
+  EXPECT_FALSE(needs({Feature::window_mean, Feature::age}).attention_sum)
+      << "no bytes of the budget for what is not read";
   EXPECT_TRUE(needs({Feature::logit}).gate);
   EXPECT_FALSE(needs({Feature::attention}).gate);
   EXPECT_TRUE(needs({Feature::age}).ageing);

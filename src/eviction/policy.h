@@ -290,8 +290,8 @@ struct Policy {
 struct PolicyOverrides {
   std::string sinks;
   std::string recent;
-  // What scorers that ask the model's gate need of it (eviction/ageing.h): the logit that is noted with each row, or what its
-  // ageing stage reads.
+  // What scorers that ask the model's gate need of it (eviction/ageing.h): the logit that is noted with each row, or
+  // what its ageing stage reads.
   Needs gate = {.gate = true};
 };
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides);

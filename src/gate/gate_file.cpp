@@ -59,8 +59,8 @@ class Keys {
     return found;
   }
   void refuse(const std::string& key, const std::string& found, const std::string& allowed) {
-    keep({ErrorCode::model_unreadable,
-          file_.path() + ": key '" + key + "': found '" + found + "', allowed " + allowed});
+    keep(
+        {ErrorCode::model_unreadable, file_.path() + ": key '" + key + "': found '" + found + "', allowed " + allowed});
   }
   const Status& status() const { return status_; }
 
@@ -133,8 +133,7 @@ class Tensors {
  public:
   explicit Tensors(const tensor::GgufFile& file) : file_(file) {}
   std::vector<float> take(const std::string& name, int64_t n_cols, int64_t n_rows) {
-    Result<std::vector<float>> values =
-        status_.ok() ? values_of(file_, name, n_cols, n_rows) : std::vector<float>();
+    Result<std::vector<float>> values = status_.ok() ? values_of(file_, name, n_cols, n_rows) : std::vector<float>();
     if (!values)
       status_ = values.error();
     return values ? *std::move(values) : std::vector<float>();

@@ -15,7 +15,8 @@
 namespace kedge::gate {
 namespace {
 
-const GateModel kModel{.architecture = "llama", .sha256 = "ab12", .n_layers = 3, .n_embd = 64, .n_kv_heads = 2, .head_dim = 16};
+const GateModel kModel{
+    .architecture = "llama", .sha256 = "ab12", .n_layers = 3, .n_embd = 64, .n_kv_heads = 2, .head_dim = 16};
 
 // ages: with an ageing stage, linear where the gate is.
 Gate random_gate(int width, uint32_t seed, const std::string& input = "hidden", bool ages = false) {
@@ -49,7 +50,8 @@ Gate random_gate(int width, uint32_t seed, const std::string& input = "hidden", 
   if (!ages)
     return gate;
   AgeingInfo& ageing = gate.ageing.info;
-  ageing = {.features = {Feature::window_max, Feature::age, Feature::attention}, .width = width > 0 ? 5 : 0, .window = 16};
+  ageing = {
+      .features = {Feature::window_max, Feature::age, Feature::attention}, .width = width > 0 ? 5 : 0, .window = 16};
   if (input != "none")
     ageing.features.push_back(Feature::logit);
   for (int layer = 0; layer < kModel.n_layers; ++layer) {
