@@ -29,10 +29,17 @@ T take(Result<T> result) {
 
 }  // namespace
 
-void write_random_gate(const std::string& path, const std::string& gate_path) {
+std::vector<gate::Feature> all_features() {
+  std::vector<gate::Feature> features;
+  for (int i = 0; i < gate::kFeatures; ++i)
+    features.push_back(static_cast<gate::Feature>(i));
+  return features;
+}
+
+void write_random_gate(const std::string& path, const std::string& gate_path, const RandomGate& what) {
   const auto compute = take(tensor::Compute::create({.n_threads = 1, .pin = false}));
   const auto net = take(model::load_model(*compute, path, {.repack = false}));
-  gate::Gate gate{.info = {.name = "random", .model = session::gate_model(*net), .width = 8}, .layers = {}};
+  gate::Gate gate{.info = {.name = "random", .model = session::gate_model(*net), .input = what.input}, .layers = {}};
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.3F);
   const auto draw = [&](int n) {
@@ -41,17 +48,30 @@ void write_random_gate(const std::string& path, const std::string& gate_path) {
     return out;
   };
   const gate::GateModel& of = gate.info.model;
-  for (int layer = 0; layer < of.n_layers; ++layer)
-    gate.layers.push_back({draw(8 * of.n_embd), draw(8), draw(of.n_kv_heads * 8), draw(of.n_kv_heads)});
+  const int n_inputs = gate::input_size(gate.info);
+  gate.info.width = n_inputs > 0 ? 8 : 0;
+  for (int layer = 0; n_inputs > 0 && layer < of.n_layers; ++layer)
+    gate.layers.push_back({draw(8 * n_inputs), draw(8), draw(of.n_kv_heads * 8), draw(of.n_kv_heads)});
+  gate::AgeingInfo& ageing = gate.ageing.info;
+  if (!what.ageing.empty())
+    ageing = {.features = what.ageing, .width = 4, .window = 16};
+  for (int layer = 0; !what.ageing.empty() && layer < of.n_layers; ++layer) {
+    gate.ageing.layers.push_back({draw(of.n_kv_heads * 4 * ageing.n_features()), draw(of.n_kv_heads * 4),
+                                  draw(of.n_kv_heads * 4), draw(of.n_kv_heads)});
+  }
   must(gate::save_gate(gate, gate_path));
 }
 
-// With a gate of random weights, so that every policy runs. Its file is mapped, and need not stay.
 std::unique_ptr<Model> open_model(const std::string& path, int n_threads) {
+  return open_model(path, n_threads, {.input = "hidden", .ageing = all_features()});
+}
+
+// So that every policy runs. The gate's file is mapped, and need not stay.
+std::unique_ptr<Model> open_model(const std::string& path, int n_threads, const RandomGate& what) {
   static int n_gates = 0;
   const std::string name = "kedge-gate-" + std::to_string(::getpid()) + "-" + std::to_string(n_gates++);
   const std::string gate = (std::filesystem::temp_directory_path() / name).string();
-  write_random_gate(path, gate);
+  write_random_gate(path, gate, what);
   std::unique_ptr<Model> model = take(Model::load({.path = path, .gate = gate, .n_threads = n_threads}));
   std::filesystem::remove(gate);
   return model;

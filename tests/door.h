@@ -6,16 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "gate/ageing.h"
 #include "kedge/budget.h"
 #include "kedge/model.h"
 #include "kedge/session.h"
 
 namespace kedge::test {
 
-// A gate of random weights for the model at `path`, 8 hidden units wide.
-void write_random_gate(const std::string& path, const std::string& gate_path);
+// A gate of random weights for the model at `path`, 8 hidden units wide: what it sees (gate::kInputs), and the features
+// of its ageing stage.
+struct RandomGate {
+  std::string input = "hidden";
+  std::vector<gate::Feature> ageing = {};
+};
+void write_random_gate(const std::string& path, const std::string& gate_path, const RandomGate& what = {});
+std::vector<gate::Feature> all_features();
 
+// With a gate of random weights that has both stages and all features.
 std::unique_ptr<Model> open_model(const std::string& path, int n_threads = 2);
+std::unique_ptr<Model> open_model(const std::string& path, int n_threads, const RandomGate& what);
 std::unique_ptr<Session> open_session(const Model& model, const SessionOptions& options);
 Budget budget(const std::string& text);
 

@@ -24,7 +24,7 @@ class TinyFork : public testing::Test {
     SessionOptions options = session_options({.policy = "none", .prompt = static_cast<int64_t>(prompt.size())});
     options.n_batch = n_batch;
     for (const std::string& policy : evicting_scorers())
-      options.n_observed = std::max(options.n_observed, *observed_rows(policy));
+      options.n_observed = std::max(options.n_observed, *observed_rows(policy, model_.get()));
     options.histories = {
         .attention_sum = true, .echo = true, .query_moments = true, .reconstruction = true, .gate = true};
     auto session = open_session(*model_, options);

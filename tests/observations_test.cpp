@@ -61,10 +61,10 @@ class Recorder final : public attention::AttentionPort {
   const model::HyperParams& hyper() const { return hyper_; }
 
   tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
-                        tensor::Tensor x) override {
+                        const attention::RowOrigin& origin) override {
     const tensor::Tensor inputs[] = {q, k};
     tensor::Tensor same = graph.custom(inputs, tensor::n_rows(q), tensor::n_cols(q), record, &layers[layer]);
-    return naive_.attend(graph, layer, same, k, v, x);
+    return naive_.attend(graph, layer, same, k, v, origin);
   }
   void run(const Loaded& loaded, std::span<const Token> tokens, std::span<const int32_t> positions) {
     tensor::Graph graph(*loaded.compute, loaded.net->weights());

@@ -220,7 +220,7 @@ void PolicyMatrix::on_two_threads(Session& session, const SessionOptions& option
   if (parent == nullptr) {
     SessionOptions full = options_of("none", types, "");
     for (const std::string& scorer : evicting_scorers())
-      full.n_observed = std::max(full.n_observed, *observed_rows(scorer));
+      full.n_observed = std::max(full.n_observed, *observed_rows(scorer, two_.get()));
     parent = open_session(*two_, full);
     must(parent->prefill(prompt_));
   }

@@ -62,12 +62,13 @@ gate::GateNet* Recorded::gate_ = nullptr;
 std::vector<Token> Recorded::tokens_;
 
 TEST_P(Recorded, BothKeepTheSameRows) {
-  const session::Engine engine{
-      .compute = compute_,
-      .model = model_,
-      .kernels = &best_attention_kernels(),
-      .tokenizer = tokenizer_,
-      .gate = [](tensor::Graph& graph, int layer, tensor::Tensor x) { return gate_->logits(graph, layer, x); }};
+  const session::Engine engine{.compute = compute_,
+                               .model = model_,
+                               .kernels = &best_attention_kernels(),
+                               .tokenizer = tokenizer_,
+                               .gate = [](tensor::Graph& graph, int layer, const attention::RowOrigin& row) {
+                                 return gate_->logits(graph, layer, row.hidden);
+                               }};
   SessionOptions options = session_options({.budget = "25%", .policy = GetParam(), .prompt = kTokens, .generated = 0});
   options.order = PrefillOrder::layer_major;  // a layer is evicted when all of its rows are there
   const auto timeline = must_have(session::Timeline::create(engine, options));

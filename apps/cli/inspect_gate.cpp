@@ -11,6 +11,32 @@
 namespace kedge::cli {
 namespace {
 
+std::vector<std::string> feature_names(const gate::AgeingInfo& ageing) {
+  std::vector<std::string> names;
+  for (const gate::Feature feature : ageing.features)
+    names.emplace_back(gate::feature_name(feature));
+  return names;
+}
+
+std::string network_text(int width) {
+  return width > 0 ? std::to_string(width) + " hidden units" : std::string("linear");
+}
+
+std::string append_text(const gate::GateInfo& info) {
+  if (input_size(info) == 0)
+    return "nothing is said of a row when it is written";
+  return network_text(info.width) + " a layer over the " + (info.input == "hidden" ? "hidden" : "key and value") +
+         " row, " + grouped(n_products(info)) + " products a token";
+}
+
+std::string ageing_text(const gate::AgeingInfo& info) {
+  std::string features = gate::feature_names(info.features);
+  for (size_t at = 0; (at = features.find(',', at)) != std::string::npos; at += 2)
+    features.insert(at + 1, " ");
+  return network_text(info.width) + " a head over " + features + " of the last " + std::to_string(info.window) +
+         " queries, " + grouped(n_products(info)) + " products a row at an eviction";
+}
+
 std::string json_of(const gate::Gate& gate, const std::string& path, int64_t file_bytes) {
   const gate::GateInfo& info = gate.info;
   nlohmann::ordered_json thresholds = nlohmann::ordered_json::array();
@@ -20,16 +46,22 @@ std::string json_of(const gate::Gate& gate, const std::string& path, int64_t fil
       {"path", path},
       {"file_bytes", file_bytes},
       {"name", info.name},
-      {"version", gate::kGateVersion},
+      {"version", gate_version(gate)},
       {"model",
        {{"architecture", info.model.architecture},
         {"sha256", info.model.sha256},
         {"n_layers", info.model.n_layers},
         {"n_embd", info.model.n_embd},
-        {"n_kv_heads", info.model.n_kv_heads}}},
+        {"n_kv_heads", info.model.n_kv_heads},
+        {"head_dim", info.model.head_dim}}},
       {"input", info.input},
       {"width", info.width},
       {"products_per_token", n_products(info)},
+      {"ageing",
+       {{"features", feature_names(gate.ageing.info)},
+        {"width", gate.ageing.info.width},
+        {"window", gate.ageing.info.window},
+        {"products_per_row", n_products(gate.ageing.info)}}},
       {"window", info.window},
       {"sinks", info.sinks},
       {"training",
@@ -48,9 +80,9 @@ std::string text_of(const gate::Gate& gate, const std::string& path, int64_t fil
                                           " layers, " + std::to_string(info.model.n_embd) + " wide, " +
                                           std::to_string(info.model.n_kv_heads) + " kv heads, sha256 " +
                                           info.model.sha256.substr(0, 16));
-  text += report_row(
-      "network", (info.width > 0 ? std::to_string(info.width) + " hidden units" : std::string("linear")) +
-                     " a layer over the " + info.input + " row, " + grouped(n_products(info)) + " products a token");
+  text += report_row("append stage", append_text(info));
+  if (!gate.ageing.info.features.empty())
+    text += report_row("ageing stage", ageing_text(gate.ageing.info));
   text += report_row("trained with", std::to_string(info.window) + " recent and " + std::to_string(info.sinks) +
                                          " first rows protected");
   text += report_row("on", info.training_data);

@@ -194,6 +194,9 @@ constexpr OptionSpec kTable[] = {
      "what makes a row worth keeping: the attention of the text that follows, of a repetition of the text, or the "
      "larger of both",
      kAny, kAnyMax, "both|future|repeat"},
+    {"", "--gate-input", "LIST", kGroupTraining, kTrain, &Settings::gate_input,
+     "what the gate sees, a gate for each: hidden, key-value (of a row when it is written), access, attention (of a "
+     "row at every eviction), all (hidden, and all that is seen at an eviction)"},
     {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
      1e9},
     {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,

@@ -71,13 +71,13 @@ struct Observed {
   int n_rows = 0;
   Histories histories;
 };
-Result<Observed> observed_by(const Config& config) {
+Result<Observed> observed_by(const Config& config, const Model& model) {
   Observed all;
   for (const PolicyChoice& policy : config.policies) {
-    Result<int> rows = observed_rows(policy.text);
+    Result<int> rows = observed_rows(policy.text, &model);
     if (!rows)
       return rows.error();
-    Result<Histories> histories = observed_histories(policy.text);
+    Result<Histories> histories = observed_histories(policy.text, &model);
     if (!histories)
       return histories.error();
     all.n_rows = std::max(all.n_rows, *rows);
@@ -286,7 +286,7 @@ Result<std::string> evaluate(const Settings& settings) {
       return reference.error();
     opened.reference = *std::move(reference);
   }
-  Result<Observed> observed = observed_by(opened.config);
+  Result<Observed> observed = observed_by(opened.config, *opened.model);
   if (!observed)
     return observed.error();
   if (*resolve_gate_mode(base->gate_mode) != "budget")

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "gate/ageing.h"
 #include "kedge/error.h"
 #include "kedge/model.h"
 #include "session/timeline.h"
@@ -14,7 +15,18 @@
 
 namespace kedge::train {
 
+// Which columns of a shard are filled.
+struct Collected {
+  bool hidden = true;
+  bool key_value = false;
+  bool aged = false;  // features and late labels, at a cut somewhere in the middle third of the window
+};
+
+// The features of a shard, in their order: all that are measured, and not said by an append stage.
+std::vector<gate::Feature> collected_features();
+
 struct CollectOptions {
+  Collected what;
   LabelOptions labels;  // window: newest rows, which no gate decides about
   int sinks = 4;        // first rows, likewise
   double share = 0.25;  // of the other rows: how many are taken
@@ -34,17 +46,27 @@ class Collector {
     int layer;
     int64_t row;  // first of the graph
   };
+  struct Sample {
+    std::vector<int32_t> rows;  // positions, ascending, the same in all layers
+    int32_t cut = 0;            // 0: none
+    size_t n_aged = 0;          // first rows, which left the window before the cut
+  };
   static void keep_rows(ggml_tensor* dst, int ith, int nth, void* user);
-  tensor::Tensor capture(tensor::Graph& graph, int layer, tensor::Tensor x);
-  std::vector<int32_t> sample(int64_t n_tokens, uint64_t index) const;
-  void take_layer(const eviction::LayerInput& in, std::span<const int32_t> rows, Shard& shard) const;
+  tensor::Tensor capture(tensor::Graph& graph, int layer, const attention::RowOrigin& origin);
+  Sample sample(int64_t n_tokens, uint64_t index) const;
+  Shard empty_shard(const Sample& sample) const;
+  void take_layer(const eviction::LayerInput& in, const Sample& sample, Shard& shard) const;
+  void take_features(const eviction::LayerInput& in, const Sample& sample, Shard& shard) const;
+  Status read_labels(std::span<const Token> tokens, const Sample& sample, Shard& shard);
+  Status read_features(std::span<const Token> tokens, const Sample& sample, Shard& shard) const;
 
   session::Engine engine_;
   CollectOptions options_;
   std::vector<OutputNorm> norms_;  // [n_layers][n_kv_heads]
   std::deque<Node> nodes_;
-  std::vector<std::vector<uint16_t>> hidden_;  // [layer] f16 [n_tokens][n_embd]
-  std::vector<int64_t> n_seen_;                // [layer] rows
+  std::vector<std::vector<uint16_t>> hidden_;     // [layer] f16 [n_tokens][n_embd]
+  std::vector<std::vector<uint16_t>> key_value_;  // [layer] f16 [n_tokens][2][n_kv_heads * head_dim]
+  std::vector<int64_t> n_seen_;                   // [layer] rows
 };
 
 }  // namespace kedge::train

@@ -5,39 +5,24 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "train/fit_ageing.h"
 
 namespace kedge::train {
 namespace {
 
-// One layer's rows of several shards, side by side.
-struct Rows {
-  std::vector<uint16_t> x;
-  std::vector<float> y;
-  gate::Examples examples(const ShardShape& shape) const {
-    return {.n = static_cast<int64_t>(y.size() / shape.n_heads),
-            .n_embd = static_cast<int>(shape.n_embd),
-            .n_heads = static_cast<int>(shape.n_heads),
-            .x = x,
-            .y = y};
-  }
-};
-
-Rows rows_of(std::span<const ShardFile> shards, int layer) {
-  Rows rows;
-  for (const ShardFile& shard : shards) {
-    const std::span<const uint16_t> x = shard.x(layer);
-    const std::span<const float> y = shard.y(layer);
-    rows.x.insert(rows.x.end(), x.begin(), x.end());
-    rows.y.insert(rows.y.end(), y.begin(), y.end());
-  }
-  return rows;
-}
-
-Status same_shape(std::span<const ShardFile> shards, const ShardShape& shape) {
+Status usable(std::span<const ShardFile> shards, const ShardShape& shape, const gate::GateInfo& info, bool is_ageing) {
+  const auto n_inputs = static_cast<uint32_t>(gate::input_size(info));
   for (const ShardFile& shard : shards) {
     const ShardShape& other = shard.shape();
-    if (other.n_layers != shape.n_layers || other.n_embd != shape.n_embd || other.n_heads != shape.n_heads)
+    if (other.n_layers != shape.n_layers || other.n_embd != shape.n_embd || other.n_heads != shape.n_heads ||
+        other.n_kv != shape.n_kv || other.n_features != shape.n_features)
       return Error{ErrorCode::failed, "labelled rows of different models: delete them and collect anew"};
+    const uint32_t found = info.input == "key_value" ? other.n_kv : other.n_embd;
+    if (n_inputs > 0 && found != n_inputs)
+      return Error{ErrorCode::failed, "labelled rows for the input '" + info.input + "': found " +
+                                          std::to_string(found) + " columns, allowed " + std::to_string(n_inputs)};
+    if (is_ageing && other.n_features == 0)
+      return Error{ErrorCode::failed, "labelled rows for an ageing stage: found none with features"};
   }
   return {};
 }
@@ -50,72 +35,174 @@ Result<gate::LayerGate> fit_layer(const gate::Examples& train, const gate::Examp
                        executor, {});
 }
 
-// The value above which the share `keep` of ascending values lies.
-float above(std::span<const float> ascending, double keep) {
-  const auto at = static_cast<size_t>((1 - keep) * static_cast<double>(ascending.size()));
-  return ascending[std::min(at, ascending.size() - 1)];
+Error of_layer(const Error& error, int layer) {
+  return {error.code, "layer " + std::to_string(layer) + ": " + error.message};
 }
 
-// Logits as they come are logs of weights, far below 0: moves them and says where shares of the rows lie.
-void calibrate(gate::Gate& gate, std::vector<float> logits) {
-  std::ranges::sort(logits);
-  const float middle = above(logits, 0.5);
-  for (gate::LayerGate& layer : gate.layers) {
-    for (float& offset : layer.b2)
-      offset -= middle;
+const Error kStopped{ErrorCode::cancelled, "stopped while a gate was fitted"};
+
+// Where logits of held-out rows lie. Logits as they come are logs of weights, far below 0: they are moved.
+struct Middle {
+  std::vector<float> logits;
+  void add(const std::vector<std::vector<float>>& heads) {
+    for (const std::vector<float>& head : heads)
+      logits.insert(logits.end(), head.begin(), head.end());
   }
-  for (int tenth = 1; tenth <= 9; ++tenth) {
-    const float logit = above(logits, tenth / 10.0) - middle;
-    gate.thresholds.push_back({.keep = static_cast<float>(tenth) / 10, .threshold = 1 / (1 + std::exp(-logit))});
+  // The value above which the share `keep` lies; the logits must be sorted.
+  float above(double keep) const {
+    const auto at = static_cast<size_t>((1 - keep) * static_cast<double>(logits.size()));
+    return logits[std::min(at, logits.size() - 1)];
+  }
+  // Half of them above 0, and where other shares lie then.
+  template <typename Layers>
+  std::vector<gate::KeepThreshold> move(Layers& layers) {
+    std::ranges::sort(logits);
+    const float middle = above(0.5);
+    for (auto& layer : layers) {
+      for (float& offset : layer.b2)
+        offset -= middle;
+    }
+    std::vector<gate::KeepThreshold> thresholds;
+    for (int tenth = 1; tenth <= 9; ++tenth) {
+      const float logit = above(tenth / 10.0) - middle;
+      thresholds.push_back({.keep = static_cast<float>(tenth) / 10, .threshold = 1 / (1 + std::exp(-logit))});
+    }
+    return thresholds;
+  }
+};
+
+// One gate while it is fitted.
+class Fit {
+ public:
+  Fit(const Lessons& lessons, const FitOptions& options, Executor& executor, FittedGate& out)
+      : lessons_(lessons), options_(options), executor_(executor), out_(out) {}
+
+  Status append_stage(const FitProgress& progress) {
+    gate::Gate& gate = out_.gate;
+    Middle middle;
+    for (LayerReport& report : out_.layers) {
+      const Stopwatch watch;
+      const Rows learned = rows_of(lessons_.train, report.layer, gate.info);
+      const Rows judged = rows_of(lessons_.held_out, report.layer, gate.info);
+      Result<gate::LayerGate> own = fit_layer(learned.examples(), judged.examples(), options_, executor_);
+      if (!own)
+        return of_layer(own.error(), report.layer);
+      const auto said = gate::logits_by_head(*own, gate.info, judged.examples());
+      middle.add(said);
+      report.held_out = gate::quality(said, judged.examples());
+      report.seconds = watch.seconds();
+      gate.layers.push_back(*std::move(own));
+      if (progress && !progress(report))
+        return kStopped;
+    }
+    gate.thresholds = middle.move(gate.layers);
+    return {};
+  }
+
+  Status ageing_stage(const FitProgress& progress) {
+    gate::Ageing& ageing = out_.gate.ageing;
+    Middle middle;
+    for (LayerReport& report : out_.layers) {
+      const Stopwatch watch;
+      const AgedRows learned = aged_rows(lessons_.train, report.layer, out_.gate);
+      const AgedRows judged = aged_rows(lessons_.held_out, report.layer, out_.gate);
+      Result<gate::AgeingLayer> own = fit_ageing_layer(learned, judged, options_, executor_);
+      if (!own)
+        return of_layer(own.error(), report.layer);
+      ageing.layers.push_back(*std::move(own));
+      middle.add(aged_logits(judged, report.layer, ageing));
+      report.seconds += watch.seconds();
+      if (progress && !progress(report))
+        return kStopped;
+    }
+    out_.gate.thresholds = middle.move(ageing.layers);
+    return {};
+  }
+
+ private:
+  const Lessons& lessons_;
+  const FitOptions& options_;
+  Executor& executor_;
+  FittedGate& out_;
+};
+
+void add_line(std::string& csv, const std::string& name, const char* stage, const LayerReport& layer) {
+  const gate::FitQuality& quality = stage == std::string("append") ? layer.held_out : layer.late;
+  for (size_t head = 0; head < quality.r2.size(); ++head) {
+    char line[160];
+    std::snprintf(line, sizeof line, "%s,%s,%d,%zu,%.4f,%.4f\n", name.c_str(), stage, layer.layer, head,
+                  static_cast<double>(quality.r2[head]), static_cast<double>(quality.spearman[head]));
+    csv += line;
   }
 }
 
 }  // namespace
 
-Result<FittedGate> fit_gate(std::span<const ShardFile> train, std::span<const ShardFile> held_out,
-                            const gate::GateInfo& info, const FitOptions& options, Executor& executor,
-                            const FitProgress& progress) {
-  if (train.empty() || held_out.empty())
+std::string append_input(GateInput input) {
+  if (input == GateInput::access || input == GateInput::attention)
+    return "none";
+  return input == GateInput::key_value ? "key_value" : "hidden";
+}
+
+std::vector<gate::Feature> ageing_features(GateInput input) {
+  using gate::Feature;
+  switch (input) {
+    case GateInput::hidden:
+    case GateInput::key_value:
+      return {};
+    case GateInput::access:
+      return {Feature::attention, Feature::last_access, Feature::age};
+    case GateInput::attention:
+      return {Feature::window_max, Feature::window_mean};
+    case GateInput::all:
+      return {Feature::logit,       Feature::attention, Feature::window_max, Feature::window_mean,
+              Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm};
+  }
+  return {};
+}
+
+Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate::GateInfo& info,
+                            const FitOptions& options, Executor& executor, const FitProgress& progress) {
+  if (lessons.train.empty() || lessons.held_out.empty())
     return Error{ErrorCode::failed, "a gate needs rows to learn from and rows to be judged by: found " +
-                                        std::to_string(train.size()) + " and " + std::to_string(held_out.size()) +
-                                        " windows"};
-  const ShardShape shape = train.front().shape();
-  for (const std::span<const ShardFile> shards : {train, held_out}) {
-    if (Status same = same_shape(shards, shape); !same)
-      return same.error();
-  }
+                                        std::to_string(lessons.train.size()) + " and " +
+                                        std::to_string(lessons.held_out.size()) + " windows"};
+  const ShardShape shape = lessons.train.front().shape();
   FittedGate fitted{.gate = {.info = info, .layers = {}}, .layers = {}};
-  fitted.gate.info.width = options.width;
-  std::vector<float> logits;
-  for (int layer = 0; layer < static_cast<int>(shape.n_layers); ++layer) {
-    const Stopwatch watch;
-    const Rows learned = rows_of(train, layer);
-    const Rows judged = rows_of(held_out, layer);
-    Result<gate::LayerGate> own = fit_layer(learned.examples(shape), judged.examples(shape), options, executor);
-    if (!own)
-      return Error{own.error().code, "layer " + std::to_string(layer) + ": " + own.error().message};
-    const auto said = gate::logits_by_head(*own, fitted.gate.info, judged.examples(shape));
-    for (const std::vector<float>& head : said)
-      logits.insert(logits.end(), head.begin(), head.end());
-    fitted.layers.push_back(
-        {.layer = layer, .held_out = gate::quality(said, judged.examples(shape)), .seconds = watch.seconds()});
-    fitted.gate.layers.push_back(*std::move(own));
-    if (progress && !progress(fitted.layers.back()))
-      return Error{ErrorCode::cancelled, "stopped while a gate was fitted"};
+  gate::GateInfo& own = fitted.gate.info;
+  own.input = append_input(input);
+  own.width = own.input == "none" ? 0 : options.width;
+  gate::AgeingInfo& ageing = fitted.gate.ageing.info;
+  ageing.features = ageing_features(input);
+  const bool is_ageing = !ageing.features.empty();
+  ageing.width = is_ageing && options.width > 0 ? kAgeingWidth : 0;
+  ageing.window = is_ageing ? info.window : 0;
+  for (const std::span<const ShardFile> shards : {lessons.train, lessons.held_out}) {
+    if (Status status = usable(shards, shape, own, is_ageing); !status)
+      return status.error();
   }
-  calibrate(fitted.gate, std::move(logits));
+  for (int layer = 0; layer < static_cast<int>(shape.n_layers); ++layer)
+    fitted.layers.push_back({.layer = layer, .held_out = {}, .late = {}});
+  Fit fit(lessons, options, executor, fitted);
+  Status status;
+  if (own.input != "none")
+    status = fit.append_stage(is_ageing ? FitProgress() : progress);
+  if (status && is_ageing)
+    status = fit.ageing_stage(progress);
+  if (!status)
+    return status.error();
+  for (LayerReport& report : fitted.layers) {
+    if (shape.n_features > 0)
+      report.late = late_quality(lessons.held_out, report.layer, fitted.gate);
+  }
   return fitted;
 }
 
 std::string report_csv(const std::string& name, std::span<const LayerReport> layers) {
   std::string csv;
-  for (const LayerReport& layer : layers) {
-    for (size_t head = 0; head < layer.held_out.r2.size(); ++head) {
-      char line[160];
-      std::snprintf(line, sizeof line, "%s,%d,%zu,%.4f,%.4f\n", name.c_str(), layer.layer, head,
-                    static_cast<double>(layer.held_out.r2[head]), static_cast<double>(layer.held_out.spearman[head]));
-      csv += line;
-    }
+  for (const char* stage : {"append", "late"}) {
+    for (const LayerReport& layer : layers)
+      add_line(csv, name, stage, layer);
   }
   return csv;
 }

@@ -11,6 +11,17 @@
 
 namespace kedge::train {
 
+// What a gate may see of a row. Names for people: hidden, key-value, access, attention, all.
+enum class GateInput {
+  hidden,     // what the layer's projections see, when the row is written
+  key_value,  // keys before their rotation and values of all kv heads, when the row is written
+  access,     // at every eviction: the attention that it has had, its last access, its age
+  attention,  // at every eviction: the weights that the newest queries give it
+  all,        // hidden when the row is written, and all features at every eviction
+};
+std::string append_input(GateInput input);                    // of gate::kInputs
+std::vector<gate::Feature> ageing_features(GateInput input);  // empty: no ageing stage
+
 struct FitOptions {
   int width = 80;  // 0: linear
   int epochs = 4;
@@ -20,7 +31,10 @@ struct FitOptions {
 
 struct LayerReport {
   int layer = 0;
-  gate::FitQuality held_out;
+  gate::FitQuality held_out;  // of the append stage; empty: there is none
+  // Of what the whole gate says at a cut, beside the labels of what comes after it (shard.h): r2 is that of the best
+  // line through the logits, so that gates compare whatever they were fitted to. Empty: no shard was cut.
+  gate::FitQuality late;
   double seconds = 0;
 };
 
@@ -29,16 +43,22 @@ struct FittedGate {
   std::vector<LayerReport> layers;
 };
 
-// Fits every layer to the training shards and judges it by the held-out ones. `info` says what the gate is for; its
-// width is taken from the options. Logits are moved, all by the same, so that half of all held-out rows lie above 0
-// (a keep probability of one half); the thresholds are those of keep shares .1 ... .9. Errors (failed): no rows on
-// either side, shards of different shapes, those of fit_linear() and fit_mlp(); cancelled: `progress` said false.
+// Fits every layer to the training shards and judges it by the held-out ones: first the append stage of `input`, if it
+// has one, then the ageing stage, with the logits of the first among its features where these ask for them. `info` says
+// what the gate is for; input and width are taken from the arguments. Logits of a stage are moved, all by the same, so
+// that half of all held-out rows lie above 0 (a keep probability of one half); the thresholds are those of keep shares
+// .1 ... .9 in the last stage. Errors (failed): no rows on either side, shards of different shapes or without what the
+// input needs, those of fit_linear() and fit_mlp(); cancelled: `progress`, which is told of every layer that is fitted
+// in the last stage, said false.
 using FitProgress = std::function<bool(const LayerReport&)>;
-Result<FittedGate> fit_gate(std::span<const ShardFile> train, std::span<const ShardFile> held_out,
-                            const gate::GateInfo& info, const FitOptions& options, Executor& executor,
-                            const FitProgress& progress);
+struct Lessons {
+  std::span<const ShardFile> train;
+  std::span<const ShardFile> held_out;
+};
+Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate::GateInfo& info,
+                            const FitOptions& options, Executor& executor, const FitProgress& progress);
 
-// CSV of what each layer and head explains: gate, layer, head, r2, spearman.
+// CSV of what each layer and head explains: gate, stage (append, late), layer, head, r2, spearman.
 std::string report_csv(const std::string& name, std::span<const LayerReport> layers);
 
 }  // namespace kedge::train

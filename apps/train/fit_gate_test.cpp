@@ -10,6 +10,7 @@
 
 #include "base/executor.h"
 #include "kernels/half.h"
+#include "train/collect.h"
 
 namespace kedge::train {
 namespace {
@@ -38,6 +39,34 @@ Shard shard_of(uint64_t seed, uint32_t n_rows, uint32_t n_embd = kEmbd) {
   return shard;
 }
 
+// Rows whose late labels follow x[0] and, as much, one thing that was seen at the cut: how much attention they have
+// had. Of head 1 a curve that no line follows: the last access.
+Shard aged_shard(uint64_t seed, uint32_t n_rows) {
+  Shard shard = shard_of(seed, n_rows);
+  const std::vector<gate::Feature> collected = collected_features();
+  const auto column = [&](gate::Feature feature) {
+    return static_cast<size_t>(std::ranges::find(collected, feature) - collected.begin());
+  };
+  shard.shape.n_aged = n_rows / 2;
+  shard.shape.n_features = static_cast<uint32_t>(collected.size());
+  std::mt19937_64 random(seed + 100);
+  std::normal_distribution<float> normal;
+  for (LayerRows& layer : shard.layers) {
+    for (size_t row = 0; row < shard.shape.n_aged; ++row) {
+      const float said = f16_to_f32(layer.x[row * kEmbd]);
+      for (int head = 0; head < 2; ++head) {
+        std::vector<float> features(collected.size());
+        std::ranges::generate(features, [&] { return normal(random) - 3; });
+        for (const float value : features)
+          layer.features.push_back(f32_to_f16(value));
+        const float access = features[column(gate::Feature::last_access)] + 3;
+        layer.late.push_back(head == 0 ? said + features[column(gate::Feature::attention)] : access * access);
+      }
+    }
+  }
+  return shard;
+}
+
 class FitGate : public testing::Test {
  protected:
   void SetUp() override {
@@ -57,9 +86,13 @@ class FitGate : public testing::Test {
 
   fs::path folder_;
   int n_files_ = 0;
-  gate::GateInfo info_{
-      .name = "test",
-      .model = {.architecture = "llama", .sha256 = "0", .n_layers = kLayers, .n_embd = kEmbd, .n_kv_heads = 2}};
+  gate::GateInfo info_{.name = "test",
+                       .model = {.architecture = "llama",
+                                 .sha256 = "0",
+                                 .n_layers = kLayers,
+                                 .n_embd = kEmbd,
+                                 .n_kv_heads = 2,
+                                 .head_dim = 8}};
 };
 
 TEST_F(FitGate, LearnsEachLayerFromAllShards) {
@@ -68,10 +101,11 @@ TEST_F(FitGate, LearnsEachLayerFromAllShards) {
   for (const int width : {0, 16}) {
     SerialExecutor executor;
     int n_told = 0;
-    const auto fitted = fit_gate(learned, judged, info_, {.width = width, .epochs = 600}, executor, [&](const auto&) {
-      ++n_told;
-      return true;
-    });
+    const auto fitted = fit_gate({learned, judged}, GateInput::hidden, info_, {.width = width, .epochs = 600}, executor,
+                                 [&](const auto&) {
+                                   ++n_told;
+                                   return true;
+                                 });
     ASSERT_TRUE(fitted.ok()) << fitted.error().message;
     EXPECT_EQ(n_told, 2);
     EXPECT_EQ(fitted->gate.info.width, width);
@@ -81,7 +115,7 @@ TEST_F(FitGate, LearnsEachLayerFromAllShards) {
     }
     // One number moves all logits: the labels' difference of 2 between the heads is still there.
     EXPECT_NEAR(fitted->gate.layers[0].b2[0] - fitted->gate.layers[0].b2[1], 2.0F, width == 0 ? 0.1F : 2.0F);
-    EXPECT_EQ(report_csv("x", fitted->layers).substr(0, 6), "x,0,0,");
+    EXPECT_EQ(report_csv("x", fitted->layers).substr(0, 13), "x,append,0,0,");
   }
 }
 
@@ -89,7 +123,7 @@ TEST_F(FitGate, HalfOfTheHeldOutRowsLieAboveOneHalf) {
   const auto learned = files({shard_of(1, 400)});
   const auto judged = files({shard_of(3, 400)});
   SerialExecutor executor;
-  const auto fitted = fit_gate(learned, judged, info_, {.width = 0}, executor, {});
+  const auto fitted = fit_gate({learned, judged}, GateInput::hidden, info_, {.width = 0}, executor, {});
   ASSERT_TRUE(fitted.ok());
   const std::vector<gate::KeepThreshold>& thresholds = fitted->gate.thresholds;
   ASSERT_EQ(thresholds.size(), 9u);
@@ -99,20 +133,82 @@ TEST_F(FitGate, HalfOfTheHeldOutRowsLieAboveOneHalf) {
   EXPECT_NEAR(thresholds[4].threshold, 0.5F, 1e-6F);
 }
 
+float mean(const std::vector<LayerReport>& layers, size_t head) {
+  float sum = 0;
+  for (const LayerReport& layer : layers)
+    sum += layer.late.r2[head] / static_cast<float>(layers.size());
+  return sum;
+}
+
+// Features that say what comes late raise what is explained, and those that do not leave it.
+TEST_F(FitGate, AnAgeingStageLearnsWhatItsFeaturesTell) {
+  const auto learned = files({aged_shard(11, 1200), aged_shard(12, 1200)});
+  const auto judged = files({aged_shard(13, 1000)});
+  SerialExecutor executor;
+  const auto fitted = [&](GateInput input, int width) {
+    auto result = fit_gate({learned, judged}, input, info_, {.width = width, .epochs = 40}, executor, {});
+    EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
+    return std::move(result).value();
+  };
+  const FittedGate hidden = fitted(GateInput::hidden, 0);
+  EXPECT_GT(hidden.layers[0].late.r2[0], 0.4F) << "layer 0's logit is x[0], half of the label";
+  EXPECT_LT(hidden.layers[0].late.r2[0], 0.6F);
+  EXPECT_TRUE(hidden.gate.ageing.layers.empty());
+  const FittedGate attention = fitted(GateInput::attention, 16);
+  EXPECT_LT(mean(attention.layers, 0), 0.05F) << "nothing of the window tells anything";
+  EXPECT_EQ(attention.gate.info.input, "none");
+  EXPECT_TRUE(attention.gate.layers.empty());
+  EXPECT_TRUE(attention.layers[0].held_out.r2.empty());
+  const FittedGate line = fitted(GateInput::access, 0);
+  EXPECT_GT(mean(line.layers, 0), 0.4F);
+  EXPECT_LT(mean(line.layers, 1), 0.1F) << "no line follows a square";
+  const FittedGate curve = fitted(GateInput::access, 16);
+  EXPECT_GT(mean(curve.layers, 1), 0.8F) << "hidden units do";
+  const FittedGate all = fitted(GateInput::all, 16);
+  EXPECT_GT(all.layers[0].late.r2[0], 0.9F) << "the logit and the features together";
+  EXPECT_GT(all.layers[0].late.r2[0], hidden.layers[0].late.r2[0] + 0.3F);
+  EXPECT_EQ(all.gate.ageing.info.features.front(), gate::Feature::logit);
+  EXPECT_EQ(all.gate.thresholds.size(), 9U);
+  EXPECT_NEAR(all.gate.thresholds[4].threshold, 0.5F, 1e-6F) << "of the last stage";
+  // The file says the same, and the report has both stages.
+  const auto bytes = gate::gate_bytes(all.gate);
+  const auto file = tensor::GgufFile::open_bytes(bytes, "g");
+  const Result<gate::Gate> read = gate::read_gate(**file);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->ageing.layers[1].w1, all.gate.ageing.layers[1].w1);
+  const std::string csv = report_csv("all", all.layers);
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 2 * 2 * 2);
+  EXPECT_NE(csv.find("all,late,1,1,"), std::string::npos);
+}
+
+TEST_F(FitGate, ShardsWithoutWhatAnInputNeedsAreRefused) {
+  const auto some = files({shard_of(1, 100)});
+  SerialExecutor executor;
+  const auto aged = fit_gate({some, some}, GateInput::access, info_, {}, executor, {});
+  ASSERT_FALSE(aged.ok());
+  EXPECT_NE(aged.error().message.find("found none with features"), std::string::npos) << aged.error().message;
+  const auto key_value = fit_gate({some, some}, GateInput::key_value, info_, {}, executor, {});
+  ASSERT_FALSE(key_value.ok());
+  EXPECT_NE(key_value.error().message.find("found 0 columns, allowed 32"), std::string::npos)
+      << key_value.error().message;
+}
+
 TEST_F(FitGate, WhatCannotBeFittedIsNamed) {
   SerialExecutor executor;
   const auto some = files({shard_of(1, 100)});
-  const auto none = fit_gate(some, {}, info_, {}, executor, {});
+  const auto none = fit_gate({some, {}}, GateInput::hidden, info_, {}, executor, {});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("1 and 0 windows"), std::string::npos) << none.error().message;
   const auto other = files({shard_of(1, 100, 16)});
-  EXPECT_FALSE(fit_gate(some, other, info_, {}, executor, {}).ok());
+  EXPECT_FALSE(fit_gate({some, other}, GateInput::hidden, info_, {}, executor, {}).ok());
   Shard bad = shard_of(5, 100);
   bad.layers[1].y[7] = std::numeric_limits<float>::quiet_NaN();
-  const auto not_finite = fit_gate(files({bad}), some, info_, {.width = 0}, executor, {});
+  const auto bad_files = files({bad});
+  const auto not_finite = fit_gate({bad_files, some}, GateInput::hidden, info_, {.width = 0}, executor, {});
   ASSERT_FALSE(not_finite.ok());
   EXPECT_NE(not_finite.error().message.find("layer 1"), std::string::npos) << not_finite.error().message;
-  const auto stopped = fit_gate(some, some, info_, {.width = 0}, executor, [](const auto&) { return false; });
+  const auto stopped =
+      fit_gate({some, some}, GateInput::hidden, info_, {.width = 0}, executor, [](const auto&) { return false; });
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
 }

@@ -14,23 +14,28 @@ constexpr float kLeastNorm = 1e-6F;
 
 }  // namespace
 
-std::vector<float> future_attention(const eviction::HeadInput& in, int window) {
+std::vector<float> future_attention(const eviction::HeadInput& in, int window, QueryRange range) {
   std::vector<float> most(static_cast<size_t>(in.rows.n_rows), 0.0F);
   const auto n_rows = most.size();
   const auto group = static_cast<size_t>(in.group);
-  eviction::for_weight_batches(in, 0, in.n_window, [&](int first, int n, std::span<float> a) {
-    size_t n_old = 0;  // rows that were written at least `window` tokens before the query; queries ascend
-    for (int t = 0; t < n; ++t) {
-      const int32_t newest = in.query_positions[first + t] - window;
-      while (n_old < n_rows && in.rows.position(static_cast<int32_t>(n_old)) <= newest)
-        ++n_old;
-      for (size_t g = 0; g < group; ++g) {
-        const float* weight = a.data() + (static_cast<size_t>(t) * group + g) * n_rows;
-        for (size_t i = 0; i < n_old; ++i)
-          most[i] = std::max(most[i], weight[i]);
-      }
-    }
-  });
+  const std::span<const int32_t> positions(in.query_positions, static_cast<size_t>(in.n_window));
+  const auto index_of = [&](int32_t position) {
+    return static_cast<int>(std::ranges::lower_bound(positions, position) - positions.begin());
+  };
+  eviction::for_weight_batches(
+      in, index_of(range.begin), index_of(range.end), [&](int first, int n, std::span<float> a) {
+        size_t n_old = 0;  // rows that were written at least `window` tokens before the query; queries ascend
+        for (int t = 0; t < n; ++t) {
+          const int32_t newest = in.query_positions[first + t] - window;
+          while (n_old < n_rows && in.rows.position(static_cast<int32_t>(n_old)) <= newest)
+            ++n_old;
+          for (size_t g = 0; g < group; ++g) {
+            const float* weight = a.data() + (static_cast<size_t>(t) * group + g) * n_rows;
+            for (size_t i = 0; i < n_old; ++i)
+              most[i] = std::max(most[i], weight[i]);
+          }
+        }
+      });
   return most;
 }
 
@@ -70,19 +75,30 @@ std::vector<float> OutputNorm::of(const KvHeadView& rows) const {
   return norms;
 }
 
-std::vector<float> row_labels(const eviction::HeadInput& in, const OutputNorm& norm_of, const LabelOptions& options) {
-  std::vector<float> weight(in.reconstruction.begin(), in.reconstruction.end());
+RowLabels row_labels(const eviction::HeadInput& in, const OutputNorm& norm_of, const LabelOptions& options,
+                     int32_t cut) {
+  const auto n_rows = static_cast<size_t>(in.rows.n_rows);
+  std::vector<float> late(in.reconstruction.begin(), in.reconstruction.end());
   if (options.label == Label::future)
-    weight.assign(static_cast<size_t>(in.rows.n_rows), 0.0F);
-  if (options.label != Label::repeat) {
-    const std::vector<float> future = future_attention(in, options.window);
-    for (size_t i = 0; i < weight.size(); ++i)
+    late.assign(n_rows, 0.0F);
+  std::vector<float> all = late;
+  const auto add = [&](QueryRange range, std::vector<float>& weight) {
+    const std::vector<float> future = future_attention(in, options.window, range);
+    for (size_t i = 0; i < n_rows; ++i)
       weight[i] = std::max(weight[i], future[i]);
+  };
+  if (options.label != Label::repeat) {
+    add({.begin = cut}, late);
+    all = late;
+    if (cut > 0)
+      add({.end = cut}, all);
   }
   const std::vector<float> norm = norm_of.of(in.rows);
-  for (size_t i = 0; i < weight.size(); ++i)
-    weight[i] = std::log(std::max(weight[i], kLeastWeight)) + std::log(std::max(norm[i], kLeastNorm));
-  return weight;
+  for (std::vector<float>* weight : {&all, &late}) {
+    for (size_t i = 0; i < n_rows; ++i)
+      (*weight)[i] = std::log(std::max((*weight)[i], kLeastWeight)) + std::log(std::max(norm[i], kLeastNorm));
+  }
+  return {.all = std::move(all), .late = std::move(late)};
 }
 
 std::string policy_for(Label label) { return label == Label::future ? "recent" : "kvzip"; }

@@ -1,6 +1,7 @@
 // What a gate is to predict of a row: how much a later query will want it, times what its value can do.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,13 @@ namespace kedge::train {
 // both: the larger of the two
 enum class Label { future, repeat, both };
 
-// Over all queries of the head's window and the heads of its group: f32 [n_rows]; 0 where no query comes that late.
-std::vector<float> future_attention(const eviction::HeadInput& in, int window);
+// Over the queries of the head's window that stand in [begin, end), and the heads of its group: f32 [n_rows]; 0 where
+// no query comes that late.
+struct QueryRange {
+  int32_t begin = 0;  // positions
+  int32_t end = INT32_MAX;
+};
+std::vector<float> future_attention(const eviction::HeadInput& in, int window, QueryRange range = {});
 
 // What a value can do to the stream: v -> ||W_O v||_2, the root of the mean of squares over the group's heads, from the
 // heads' Gram matrices: W_O of a head is [head_dim][n_embd], and n_embd is much more than head_dim.
@@ -38,7 +44,13 @@ struct LabelOptions {
   Label label = Label::both;
   int window = 32;
 };
-std::vector<float> row_labels(const eviction::HeadInput& in, const OutputNorm& norm, const LabelOptions& options);
+struct RowLabels {          // f32 [n_rows]
+  std::vector<float> all;   // of all later queries
+  std::vector<float> late;  // of those from the cut on: what somebody who decides there could not know
+};
+// cut: a position; 0: both are the same. A repetition comes after any cut.
+RowLabels row_labels(const eviction::HeadInput& in, const OutputNorm& norm, const LabelOptions& options,
+                     int32_t cut = 0);
 
 // The policy whose scorer is given what row_labels() needs.
 std::string policy_for(Label label);

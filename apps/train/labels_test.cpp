@@ -81,13 +81,37 @@ TEST(Labels, AreLogsOfWeightTimesNorm) {
   const OutputNorm norm(w_o, 1, d, d);
   const std::vector<float> norms = norm.of(in.rows);
   const std::vector<float> future = future_attention(in, 1);
-  const std::vector<float> both = row_labels(in, norm, {.label = Label::both, .window = 1});
-  const std::vector<float> repeat = row_labels(in, norm, {.label = Label::repeat, .window = 1});
+  const std::vector<float> both = row_labels(in, norm, {.label = Label::both, .window = 1}).all;
+  const std::vector<float> repeat = row_labels(in, norm, {.label = Label::repeat, .window = 1}).all;
   for (size_t i = 0; i < both.size(); ++i) {
     const float weight = std::max(future[i], in.reconstruction[i]);
     EXPECT_NEAR(both[i], std::log(std::max(weight, 1e-6F)) + std::log(std::max(norms[i], 1e-6F)), 1e-4F);
     EXPECT_NEAR(repeat[i], std::log(in.reconstruction[i]) + std::log(std::max(norms[i], 1e-6F)), 1e-4F);
   }
+}
+
+// Cut at the second of the example's two queries, the first one's weights are no part of what comes late.
+TEST(Labels, LateOnesAreOfTheQueriesFromTheCutOn) {
+  const eviction::ExampleHead example;
+  const eviction::HeadInput& in = example.input();
+  const int d = in.rows.head_dim;
+  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
+  for (int i = 0; i < d; ++i)
+    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
+  const OutputNorm norm(w_o, 1, d, d);
+  const LabelOptions options{.label = Label::future, .window = 1};
+  const RowLabels whole = row_labels(in, norm, options);
+  EXPECT_EQ(whole.all, whole.late);
+  const RowLabels cut = row_labels(in, norm, options, in.query_positions[1]);
+  EXPECT_EQ(cut.all, whole.all);
+  eviction::HeadInput second = in;
+  second.q += static_cast<ptrdiff_t>(in.group) * d;
+  second.query_positions += 1;
+  second.n_window = 1;
+  EXPECT_EQ(cut.late, row_labels(second, norm, options).all);
+  EXPECT_NE(cut.late, cut.all);
+  EXPECT_EQ(row_labels(in, norm, {.label = Label::repeat, .window = 1}, 5).late,
+            row_labels(in, norm, {.label = Label::repeat, .window = 1}).all);
 }
 
 }  // namespace

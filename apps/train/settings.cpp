@@ -1,6 +1,9 @@
 #include "train/settings.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
+#include <utility>
 
 #include "eval/config.h"
 
@@ -17,11 +20,47 @@ std::vector<std::string> names_of(const std::string& list) {
   return names;
 }
 
+constexpr int kMostAgeingWindow = 1024;  // queries that a session keeps for scorers
+
+// By GateInput.
+constexpr std::array<const char*, 5> kInputNames = {"hidden", "key-value", "access", "attention", "all"};
+
+Result<std::vector<GateInput>> inputs_of(const std::string& list) {
+  std::vector<GateInput> inputs;
+  for (const std::string& name : names_of(list)) {
+    const auto* const found = std::ranges::find(kInputNames, name);
+    const auto input = static_cast<GateInput>(found - kInputNames.begin());
+    if (found == kInputNames.end() || std::ranges::count(inputs, input) > 0) {
+      return Error{ErrorCode::usage, "--gate-input: found '" + name + "'" +
+                                         (found == kInputNames.end() ? "" : " twice") +
+                                         ", allowed hidden, key-value, access, attention, all, each once"};
+    }
+    inputs.push_back(input);
+  }
+  if (inputs.empty())
+    return Error{ErrorCode::usage,
+                 "--gate-input: found '" + list + "', allowed hidden, key-value, access, attention, all"};
+  return inputs;
+}
+
+// What the gates of all inputs are fitted to; several compare at a cut.
+Collected collected_by(const std::vector<GateInput>& inputs) {
+  Collected what{.hidden = false, .key_value = false, .aged = inputs.size() > 1};
+  for (const GateInput input : inputs) {
+    what.hidden |= append_input(input) == "hidden";
+    what.key_value |= append_input(input) == "key_value";
+    what.aged |= !ageing_features(input).empty();
+  }
+  return what;
+}
+
 Label label_of(const std::string& name) {
   return name == "future" ? Label::future : name == "repeat" ? Label::repeat : Label::both;
 }
 
 }  // namespace
+
+std::string input_name(GateInput input) { return kInputNames.at(static_cast<size_t>(input)); }
 
 Result<TrainSettings> train_settings(const cli::Settings& settings) {
   if (settings.positional.empty())
@@ -31,13 +70,23 @@ Result<TrainSettings> train_settings(const cli::Settings& settings) {
   Result<std::vector<int64_t>> lengths = eval::parse_lengths(settings.train_lengths, "--train-lengths");
   if (!lengths)
     return lengths.error();
+  Result<std::vector<GateInput>> inputs = inputs_of(settings.gate_input);
+  if (!inputs)
+    return inputs.error();
+  const Collected what = collected_by(*inputs);
+  if (what.aged && settings.gate_window > kMostAgeingWindow)
+    return Error{ErrorCode::usage, "--gate-window: found " + std::to_string(settings.gate_window) +
+                                       ", allowed with --gate-input " + settings.gate_input + " 1.." +
+                                       std::to_string(kMostAgeingWindow)};
   TrainSettings train{.documents = settings.positional,
                       .held_out = names_of(settings.held_out),
                       .out = settings.gate_out,
                       .label_name = settings.gate_label,
+                      .inputs = *std::move(inputs),
                       .progress = settings.progress,
                       .plan = {.n_tokens = settings.train_tokens, .lengths = *std::move(lengths)},
-                      .collect = {.labels = {.label = label_of(settings.gate_label), .window = settings.gate_window},
+                      .collect = {.what = what,
+                                  .labels = {.label = label_of(settings.gate_label), .window = settings.gate_window},
                                   .share = static_cast<double>(settings.train_share)},
                       .fit = {.width = settings.gate_width, .epochs = settings.gate_epochs}};
   for (const int64_t length : train.plan.lengths) {

@@ -17,11 +17,14 @@ struct TrainSettings {
   std::vector<std::string> held_out;   // file names
   std::string out;
   std::string label_name;
+  std::vector<GateInput> inputs;
   std::string progress;
   PlanOptions plan;
   CollectOptions collect;
   FitOptions fit;
 };
+
+std::string input_name(GateInput input);
 
 // Error usage: names the flag, what was found and what is allowed.
 Result<TrainSettings> train_settings(const cli::Settings& settings);

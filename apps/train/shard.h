@@ -1,6 +1,10 @@
 // Rows of one window with their labels, as a file: what is learned from is collected once and read a layer at a time.
-//   "KEDGEROW", u32 version, header fields; then for each layer f16 x [n_rows][n_embd], f32 y [n_rows][n_kv_heads];
-//   the last four bytes are the CRC-32 of all before. Little-endian.
+//   "KEDGEROW", u32 version, header fields; then for each layer f16 x [n_rows][n_embd], f16 kv [n_rows][n_kv],
+//   f32 y [n_rows][n_kv_heads], f16 features [n_aged][n_kv_heads][n_features], f32 late [n_aged][n_kv_heads];
+//   the last four bytes are the CRC-32 of all before. Little-endian. What no input needs has no columns.
+//
+// A window may be cut at a token: its first n_aged rows, which stand before the cut, also have the features that an
+// ageing stage would have seen of them there, and labels that are made of what comes after it alone.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +22,18 @@ struct ShardShape {
   uint32_t n_layers = 0;
   uint32_t n_embd = 0;
   uint32_t n_heads = 0;  // kv heads
+  uint32_t n_kv = 0;
+  uint32_t n_aged = 0;
+  uint32_t n_features = 0;
   bool operator==(const ShardShape&) const = default;
 };
 
 struct LayerRows {
-  std::vector<uint16_t> x;  // f16 [n_rows][n_embd]: what the layer's projections see
-  std::vector<float> y;     // f32 [n_rows][n_heads]: labels
+  std::vector<uint16_t> x;         // f16 [n_rows][n_embd]: what the layer's projections see
+  std::vector<float> y;            // f32 [n_rows][n_heads]: labels
+  std::vector<uint16_t> kv;        // f16 [n_rows][n_kv]: keys before rotation of all kv heads, then values
+  std::vector<uint16_t> features;  // f16 [n_aged][n_heads][n_features]
+  std::vector<float> late;         // f32 [n_aged][n_heads]: labels from the cut on
 };
 
 struct Shard {
@@ -44,6 +54,9 @@ class ShardFile {
   const std::string& made_from() const { return made_from_; }
   std::span<const uint16_t> x(int layer) const;
   std::span<const float> y(int layer) const;
+  std::span<const uint16_t> kv(int layer) const;
+  std::span<const uint16_t> features(int layer) const;
+  std::span<const float> late(int layer) const;
 
  private:
   explicit ShardFile(MappedFile file) : file_(std::move(file)) {}

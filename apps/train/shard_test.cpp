@@ -19,13 +19,21 @@ class Shards : public testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("kedge-shards-" + std::to_string(::getpid()));
     fs::create_directories(folder_);
-    shard_ = {.shape = {.n_rows = 3, .n_layers = 2, .n_embd = 5, .n_heads = 1}, .made_from = "here", .layers = {}};
+    shard_ = {.shape = {.n_rows = 3, .n_layers = 2, .n_embd = 5, .n_heads = 1, .n_kv = 4, .n_aged = 2, .n_features = 3},
+              .made_from = "here",
+              .layers = {}};
     for (int layer = 0; layer < 2; ++layer) {
       LayerRows rows;
       for (int i = 0; i < 15; ++i)
         rows.x.push_back(static_cast<uint16_t>(100 * layer + i));
       for (int i = 0; i < 3; ++i)
         rows.y.push_back(static_cast<float>(layer) - 0.5F * static_cast<float>(i));
+      for (int i = 0; i < 3 * 4; ++i)
+        rows.kv.push_back(static_cast<uint16_t>(1000 + 100 * layer + i));
+      for (int i = 0; i < 2 * 3; ++i)
+        rows.features.push_back(static_cast<uint16_t>(2000 + 100 * layer + i));
+      for (int i = 0; i < 2; ++i)
+        rows.late.push_back(10.0F + static_cast<float>(2 * layer + i));
       shard_.layers.push_back(rows);
     }
   }
@@ -50,6 +58,9 @@ TEST_F(Shards, WhatIsWrittenIsRead) {
   for (int layer = 0; layer < 2; ++layer) {
     EXPECT_TRUE(std::ranges::equal(file->x(layer), shard_.layers[static_cast<size_t>(layer)].x));
     EXPECT_TRUE(std::ranges::equal(file->y(layer), shard_.layers[static_cast<size_t>(layer)].y));
+    EXPECT_TRUE(std::ranges::equal(file->kv(layer), shard_.layers[static_cast<size_t>(layer)].kv));
+    EXPECT_TRUE(std::ranges::equal(file->features(layer), shard_.layers[static_cast<size_t>(layer)].features));
+    EXPECT_TRUE(std::ranges::equal(file->late(layer), shard_.layers[static_cast<size_t>(layer)].late));
   }
 }
 

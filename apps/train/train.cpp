@@ -67,7 +67,8 @@ std::string made_from(const TrainSettings& train, const std::string& model, cons
   return sha256_hex(model + text.sha256 + std::to_string(window.document) + "," + std::to_string(window.begin) + "," +
                     std::to_string(window.n) + "," + std::to_string(static_cast<int>(c.labels.label)) + "," +
                     std::to_string(c.labels.window) + "," + std::to_string(c.sinks) + "," + std::to_string(c.share) +
-                    "," + std::to_string(c.seed));
+                    "," + std::to_string(c.seed) + (c.what.hidden ? ",hidden" : "") +
+                    (c.what.key_value ? ",key-value" : "") + (c.what.aged ? ",aged" : ""));
 }
 
 // The shards of all windows; those that are there already are not made again.
@@ -109,11 +110,13 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
   return shards;
 }
 
-double mean_of(std::span<const LayerReport> layers, std::vector<float> gate::FitQuality::*which) {
+using Quality = gate::FitQuality LayerReport::*;
+
+double mean_of(std::span<const LayerReport> layers, Quality stage, std::vector<float> gate::FitQuality::*which) {
   double sum = 0;
   double n = 0;
   for (const LayerReport& layer : layers) {
-    for (const float value : layer.held_out.*which) {
+    for (const float value : layer.*stage.*which) {
       sum += static_cast<double>(value);
       ++n;
     }
@@ -128,9 +131,25 @@ struct Lesson {
   std::vector<ShardFile> judged;
 };
 
+// " R^2 .597, rank correlation .761" of what one stage said of held-out rows; empty: it said nothing.
+std::string quality_text(std::span<const LayerReport> layers, Quality stage) {
+  if ((layers.front().*stage).r2.empty())
+    return {};
+  char text[96];
+  std::snprintf(text, sizeof text, " R^2 %.3f, rank correlation %.3f", mean_of(layers, stage, &gate::FitQuality::r2),
+                mean_of(layers, stage, &gate::FitQuality::spearman));
+  return text;
+}
+
+// "mlp", or with another input than the usual one "access-mlp".
+std::string gate_name(GateInput input, int width) {
+  return (input == GateInput::hidden ? "" : input_name(input) + "-") + (width == 0 ? "linear" : "mlp");
+}
+
 // Fits a gate of `width` hidden units (0: linear), saves it and says how good it is; its lines of the report.
-Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& train, int width, Executor& executor) {
-  const std::string name = width == 0 ? "linear" : "mlp";
+Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& train, GateInput input, int width,
+                                 Executor& executor) {
+  const std::string name = gate_name(input, width);
   FitOptions options = train.fit;
   options.width = width;
   cli::Progress progress(train.progress, name + " gate, layer");
@@ -139,17 +158,16 @@ Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& trai
     return !cli::stop_requested();
   };
   const Stopwatch watch;
-  Result<FittedGate> fitted = fit_gate(lesson.learned, lesson.judged, lesson.info, options, executor, told);
+  Result<FittedGate> fitted = fit_gate({lesson.learned, lesson.judged}, input, lesson.info, options, executor, told);
   if (!fitted)
     return fitted.error();
   const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();
   if (Status saved = gate::save_gate(fitted->gate, path); !saved)
     return saved.error();
-  char line[256];
-  std::snprintf(line, sizeof line, "%s: held-out R^2 %.3f, rank correlation %.3f, fitted in %.0f s: ", name.c_str(),
-                mean_of(fitted->layers, &gate::FitQuality::r2), mean_of(fitted->layers, &gate::FitQuality::spearman),
-                watch.seconds());
-  cli::note(line + path);
+  const std::string append = quality_text(fitted->layers, &LayerReport::held_out);
+  const std::string late = quality_text(fitted->layers, &LayerReport::late);
+  cli::note(name + ": held-out" + append + (late.empty() ? "" : (append.empty() ? "" : ";") + (" at a cut" + late)) +
+            ", fitted in " + std::to_string(static_cast<int>(watch.seconds())) + " s: " + path);
   return report_csv(name, fitted->layers);
 }
 
@@ -193,12 +211,14 @@ Status run(const cli::Settings& settings) {
   std::vector<int> widths = {0};
   if (train->fit.width > 0)
     widths.push_back(train->fit.width);
-  std::string csv = "gate,layer,head,r2,spearman\n";
-  for (const int width : widths) {
-    const Result<std::string> lines = fit_and_save(lesson, *train, width, *engine.compute);
-    if (!lines)
-      return lines.error();
-    csv += *lines;
+  std::string csv = "gate,stage,layer,head,r2,spearman\n";
+  for (const GateInput input : train->inputs) {
+    for (const int width : widths) {
+      const Result<std::string> lines = fit_and_save(lesson, *train, input, width, *engine.compute);
+      if (!lines)
+        return lines.error();
+      csv += *lines;
+    }
   }
   return write_file((fs::path(train->out) / "report.csv").string(), csv);
 }

@@ -55,10 +55,10 @@ struct PolicyMethod {
 };
 
 std::vector<PolicyMethod> list_policies();
-// The text with every option spelled out. Error usage, with the nearest name.
+// The text with every option spelled out; its newest query rows, with those that the model's gate reads. Error usage.
 Result<std::string> resolve_policy(std::string_view text);
 Result<std::string> resolve_gate_mode(std::string_view text);  // SessionOptions::gate_mode; empty: "budget"
-Result<int> observed_rows(std::string_view policy);            // newest query rows that it looks at; error usage
+Result<int> observed_rows(std::string_view policy, const class Model* model = nullptr);
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {
@@ -68,6 +68,6 @@ struct Histories {
   bool reconstruction = false;  // what a repetition of the text looks at: the prompt is read twice
   bool gate = false;            // what the model's gate says of each row: a column
 };
-Result<Histories> observed_histories(std::string_view policy);  // error usage
+Result<Histories> observed_histories(std::string_view policy, const Model* model = nullptr);  // error usage
 
 }  // namespace kedge

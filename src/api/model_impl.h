@@ -23,9 +23,9 @@ struct Model::Impl {
 
   session::Engine engine() const {
     attention::RowNodes nodes;
-    if (gate != nullptr) {
-      nodes = [net = gate.get()](tensor::Graph& graph, int layer, tensor::Tensor x) {
-        return net->logits(graph, layer, x);
+    if (gate != nullptr && gate->has_append_stage()) {
+      nodes = [net = gate.get()](tensor::Graph& graph, int layer, const attention::RowOrigin& row) {
+        return net->logits(graph, layer, {.hidden = row.hidden, .key = row.key, .value = row.value});
       };
     }
     return {.compute = compute.get(),
@@ -33,6 +33,7 @@ struct Model::Impl {
             .kernels = kernels,
             .tokenizer = tokenizer.get(),
             .gate = std::move(nodes),
+            .ageing = gate == nullptr ? nullptr : gate->ageing(),
             .gate_sha256 = gate == nullptr ? "" : gate->sha256()};
   }
 };

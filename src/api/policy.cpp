@@ -1,5 +1,6 @@
 #include "kedge/policy.h"
 
+#include "api/model_impl.h"
 #include "eviction/example.h"
 #include "eviction/explain.h"
 #include "eviction/gate_mode.h"
@@ -125,6 +126,13 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
   }
 }
 
+Result<eviction::Policy> parsed_for(std::string_view policy, const Model* model) {
+  if (model == nullptr)
+    return eviction::parse_policy(policy, {});
+  return eviction::parse_policy(policy,
+                                {.sinks = {}, .recent = {}, .gate = session::gate_needs(model->impl().engine())});
+}
+
 }  // namespace
 
 std::string needs_text(const PolicyNeeds& needs) {
@@ -175,15 +183,15 @@ Result<std::string> resolve_gate_mode(std::string_view text) {
   return mode->text;
 }
 
-Result<int> observed_rows(std::string_view policy) {
-  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+Result<int> observed_rows(std::string_view policy, const Model* model) {
+  Result<eviction::Policy> parsed = parsed_for(policy, model);
   if (!parsed)
     return parsed.error();
   return parsed->needs().window;
 }
 
-Result<Histories> observed_histories(std::string_view policy) {
-  Result<eviction::Policy> parsed = eviction::parse_policy(policy, {});
+Result<Histories> observed_histories(std::string_view policy, const Model* model) {
+  Result<eviction::Policy> parsed = parsed_for(policy, model);
   if (!parsed)
     return parsed.error();
   const eviction::Needs needs = parsed->needs();

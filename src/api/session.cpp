@@ -166,7 +166,7 @@ Result<Explanation> Session::explain(const ExplainOptions& options) const { retu
 std::span<const MemoryPoint> Session::memory_trace() const { return impl_->timeline->memory_trace(); }
 
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options) {
-  Result<eviction::Policy> policy = session::session_policy(options);
+  Result<eviction::Policy> policy = session::session_policy(model.impl().engine(), options);
   if (!policy)
     return policy.error();
   Result<session::Plan> plan = session::plan_session(model.impl().engine(), options, *policy);

@@ -35,13 +35,13 @@ RaggedAttention::RaggedAttention(const Options& options) : options_(options) {
 RaggedAttention::~RaggedAttention() = default;
 
 tensor::Tensor RaggedAttention::attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k,
-                                       tensor::Tensor v, tensor::Tensor x_normed) {
+                                       tensor::Tensor v, const RowOrigin& origin) {
   const int64_t n_tokens = q->ne[1];
   const int64_t width = q->ne[0];  // n_heads * head_dim
   Node* node = &nodes_.emplace_back(Node{this, layer});
   std::vector<tensor::Tensor> rows = {k, v};
   if (options_.gate)
-    rows.push_back(options_.gate(graph, layer, x_normed));
+    rows.push_back(options_.gate(graph, layer, origin));
   tensor::Tensor appended = graph.custom(rows, 1, 1, append_node, node);
   const std::array<tensor::Tensor, 2> inputs = {q, appended};
   if (n_tokens > 1) {

@@ -48,9 +48,8 @@ struct AttentionShape {
   int group() const { return n_heads / n_kv_heads; }
 };
 
-// Something for every kv head of each new row of a layer, f32 [n, n_kv_heads], from what the layer's projections see,
-// f32 [n, n_embd].
-using RowNodes = std::function<tensor::Tensor(tensor::Graph&, int layer, tensor::Tensor x_normed)>;
+// Something for every kv head of each new row of a layer, f32 [n, n_kv_heads].
+using RowNodes = std::function<tensor::Tensor(tensor::Graph&, int layer, const RowOrigin& origin)>;
 
 class RaggedAttention final : public AttentionPort {
  public:
@@ -68,7 +67,7 @@ class RaggedAttention final : public AttentionPort {
   ~RaggedAttention() override;
 
   tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
-                        tensor::Tensor x_normed) override;
+                        const RowOrigin& origin) override;
 
   // Call before each graph run: positions of its tokens, ascending; they must stay valid during it. Also makes room for
   // the partial results of a one-token run over layers [0, n_layers) as long as they will be after the append.

@@ -188,8 +188,8 @@ std::vector<float> run_nodes(const Case& c, const Inputs& in, int n_threads, Fix
   tensor::Tensor q = graph.input_f32(c.batch, static_cast<int64_t>(c.shape.n_heads) * d);
   tensor::Tensor k = graph.input_f32(c.batch, kv_width);
   tensor::Tensor v = graph.input_f32(c.batch, kv_width);
-  tensor::Tensor y0 = port.attend(graph, 0, q, k, v, q);
-  tensor::Tensor y1 = port.attend(graph, 1, q, k, v, q);
+  tensor::Tensor y0 = port.attend(graph, 0, q, k, v, {});
+  tensor::Tensor y1 = port.attend(graph, 1, q, k, v, {});
   tensor::Tensor both = graph.add(y0, graph.scale(y1, -1.0F));
   graph.output(y0);
   graph.output(both);

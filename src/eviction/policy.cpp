@@ -163,6 +163,7 @@ Needs operator|(const Needs& a, const Needs& b) {
           .query_moments = a.query_moments || b.query_moments,
           .reconstruction = a.reconstruction || b.reconstruction,
           .gate = a.gate || b.gate,
+          .ageing = a.ageing || b.ageing,
           .output_weights = a.output_weights || b.output_weights,
           .tokens = a.tokens || b.tokens,
           .running_anchor = a.running_anchor || b.running_anchor};
@@ -189,6 +190,7 @@ Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overri
   auto scorer = resolve_options(pieces.scorer.method->info, pieces.scorer.options);
   if (!scorer)
     return scorer.error();
+  scorer->values.gate = overrides.gate;
   auto allocator = resolve_options(pieces.allocator.method->info, pieces.allocator.options);
   if (!allocator)
     return allocator.error();

@@ -15,6 +15,10 @@
 #include "kernels/attention.h"
 #include "kernels/kv_view.h"
 
+namespace kedge::gate {
+struct Ageing;
+}
+
 namespace kedge::eviction {
 
 // ---- options of a method: a table, so that help, parsing, defaults and documents have one source ----
@@ -41,11 +45,29 @@ struct RowCount {
   int rows(double budget_rows) const;  // rounds half up
 };
 
+// What the sequence must record or compute for a scorer; nothing is, unless a scorer or allocator asks.
+struct Needs {
+  int window = 0;               // last W query rows (q, y) of each query head; 0 = none
+  bool values = false;          // reads K or V rows at all
+  bool attention_sum = false;   // HeadInput::attention_sum: a note column of the store, counted by the budget
+  bool echo = false;            // HeadInput::past, echo: two note columns of the store, counted by the budget
+  bool query_moments = false;   // HeadInput::moments
+  bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
+  bool gate = false;            // HeadInput::gate: a note column of the store, counted by the budget
+  bool ageing = false;          // HeadInput::ageing
+  bool output_weights = false;  // HeadInput::w_o
+  bool tokens = false;          // HeadInput::tokens, token_kinds
+  bool running_anchor = false;  // HeadInput::running_y
+};
+// Both: what a policy needs is what its scorer and its allocator need.
+Needs operator|(const Needs& a, const Needs& b);
+
 // Parsed and range-checked values of one method, by name; every option of the table is present.
 struct OptionValues {
   std::map<std::string, double> numbers;       // integer, real, flag (0/1)
   std::map<std::string, std::string> choices;  // choice, text
   std::map<std::string, RowCount> rows;        // percent_or_rows
+  Needs gate = {.gate = true};                 // what asking the model's gate takes (PolicyOverrides::gate)
 };
 
 struct MethodInfo {
@@ -56,22 +78,6 @@ struct MethodInfo {
 };
 
 // ---- what a scorer sees ----
-// What the sequence must record or compute for a scorer; nothing is, unless a scorer or allocator asks.
-struct Needs {
-  int window = 0;               // last W query rows (q, y) of each query head; 0 = none
-  bool values = false;          // reads K or V rows at all
-  bool attention_sum = false;   // HeadInput::attention_sum: a note column of the store, counted by the budget
-  bool echo = false;            // HeadInput::past, echo: two note columns of the store, counted by the budget
-  bool query_moments = false;   // HeadInput::moments
-  bool reconstruction = false;  // HeadInput::reconstruction: a second pass over every chunk of the prompt
-  bool gate = false;            // HeadInput::gate: a note column of the store, counted by the budget
-  bool output_weights = false;  // HeadInput::w_o
-  bool tokens = false;          // HeadInput::tokens, token_kinds
-  bool running_anchor = false;  // HeadInput::running_y
-};
-// Both: what a policy needs is what its scorer and its allocator need.
-Needs operator|(const Needs& a, const Needs& b);
-
 // Rotary positions of a head's dimensions: pair j is dimensions (first(j), second(j)), turned by position *
 // frequency[j].
 struct Rotation {
@@ -132,6 +138,7 @@ struct HeadInput {
   std::span<const float> reconstruction;
   // What a learned gate says of each row (gate/gate.h): the logit of its keep probability. f32 [n_rows]
   std::span<const float> gate;
+  const gate::Ageing* ageing = nullptr;  // what judges the row anew (eviction/ageing.h)
   const QueryMoments* moments = nullptr;
   const Rotation* rotation = nullptr;  // with moments
   // The slice of the output projection that this group's heads feed: f32 [group][head_dim][n_embd].
@@ -169,6 +176,8 @@ class Scorer {
   virtual Caching caching() const { return {}; }
   // A second look when it is known that k rows of a head stay: may change scores near the threshold.
   virtual void refine(const HeadInput& /*in*/, int64_t /*k*/, std::span<float> /*score*/) const {}
+  // Sums over the window that mean something else over a part of it: no eviction may shorten the window.
+  virtual bool needs_whole_window() const { return false; }
   // Rows kept or dropped together: runs of this many neighbouring rows share one score (1 = single rows).
   virtual int chunk() const { return 1; }
   // Published with one list for all heads of a layer: each row then gets the mean of its scores over the heads that
@@ -281,6 +290,9 @@ struct Policy {
 struct PolicyOverrides {
   std::string sinks;
   std::string recent;
+  // What scorers that ask the model's gate need of it (eviction/ageing.h): the logit that is noted with each row, or
+  // what its ageing stage reads.
+  Needs gate = {.gate = true};
 };
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides);
 

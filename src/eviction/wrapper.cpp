@@ -31,6 +31,7 @@ std::unique_ptr<Scorer> make_base(const OptionValues& options) {
   check(method != nullptr, "the base was checked");
   auto resolved = resolve_options(method->info, {});
   check(resolved.ok(), "defaults are in range");
+  resolved->values.gate = options.gate;
   return method->make_scorer(resolved->values);
 }
 

@@ -12,6 +12,7 @@ class Wrapper : public Scorer {
  public:
   explicit Wrapper(std::unique_ptr<Scorer> base) : base_(std::move(base)) {}
   Needs needs() const override { return base_->needs(); }
+  bool needs_whole_window() const override { return base_->needs_whole_window(); }
   bool splits_by_query() const override { return base_->splits_by_query(); }
   void add_queries(const HeadInput& in, int begin, int end, std::span<float> sum) const override {
     base_->add_queries(in, begin, end, sum);

@@ -32,6 +32,21 @@ std::vector<double> ranks_of(std::span<const float> values) {
   return ranks;
 }
 
+double pearson(const std::vector<double>& a, const std::vector<double>& b) {
+  const double n = static_cast<double>(a.size());
+  const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;
+  const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
+  double both = 0;
+  double square_a = 0;
+  double square_b = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    both += (a[i] - mean_a) * (b[i] - mean_b);
+    square_a += (a[i] - mean_a) * (a[i] - mean_a);
+    square_b += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  return square_a > 0 && square_b > 0 ? both / std::sqrt(square_a * square_b) : 0;
+}
+
 // f32 [n][n_heads], n rows of x f32 [n][n_embd].
 std::vector<float> linear_logits(const LayerGate& gate, const std::vector<float>& x, int n, int n_embd) {
   const int n_heads = static_cast<int>(gate.b2.size());
@@ -68,24 +83,18 @@ double r_squared(std::span<const float> logits, std::span<const float> labels) {
 
 }  // namespace
 
+double correlation(std::span<const float> a, std::span<const float> b) {
+  check(a.size() == b.size(), "correlation: two lengths");
+  return pearson({a.begin(), a.end()}, {b.begin(), b.end()});
+}
+
 double rank_correlation(std::span<const float> a, std::span<const float> b) {
   check(a.size() == b.size(), "rank_correlation: two lengths");
-  const std::vector<double> rank_a = ranks_of(a);
-  const std::vector<double> rank_b = ranks_of(b);
-  const double mean = (static_cast<double>(a.size()) - 1) / 2;
-  double both = 0;
-  double square_a = 0;
-  double square_b = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    both += (rank_a[i] - mean) * (rank_b[i] - mean);
-    square_a += (rank_a[i] - mean) * (rank_a[i] - mean);
-    square_b += (rank_b[i] - mean) * (rank_b[i] - mean);
-  }
-  return square_a > 0 && square_b > 0 ? both / std::sqrt(square_a * square_b) : 0;
+  return pearson(ranks_of(a), ranks_of(b));
 }
 
 std::vector<std::vector<float>> logits_by_head(const LayerGate& gate, const GateInfo& info, const Examples& examples) {
-  check(info.model.n_embd == examples.n_embd && info.model.n_kv_heads == examples.n_heads, "logits: two shapes");
+  check(input_size(info) == examples.n_embd && info.model.n_kv_heads == examples.n_heads, "logits: two shapes");
   check(check_examples(examples, "examples").ok(), "logits: examples are finite");
   SerialExecutor serial;
   const MlpShape shape{.n_embd = examples.n_embd, .width = info.width, .n_heads = examples.n_heads};

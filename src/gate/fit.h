@@ -62,7 +62,7 @@ struct FitQuality {             // both f32 [n_heads]
   std::vector<float> spearman;  // rank_correlation() of logits and labels
 };
 
-// The gate's logits of all examples in f32: [n_heads][n]. The examples must be finite, with info's n_embd and
+// The gate's logits of all examples in f32: [n_heads][n]. The examples must be finite, with info's input_size and
 // n_kv_heads (checked).
 std::vector<std::vector<float>> logits_by_head(const LayerGate& gate, const GateInfo& info, const Examples& examples);
 // Those logits against the labels.
@@ -71,6 +71,8 @@ inline FitQuality quality(const LayerGate& gate, const GateInfo& info, const Exa
   return quality(logits_by_head(gate, info, examples), examples);
 }
 
+// Pearson's: -1 ... 1; 0 where either side is all one value. Both sides have one length (checked).
+double correlation(std::span<const float> a, std::span<const float> b);
 // Spearman's: Pearson's correlation of ranks, equal values sharing the mean of theirs. -1 ... 1; 0 where either side is
 // all one value. Both sides have one length (checked).
 double rank_correlation(std::span<const float> a, std::span<const float> b);

@@ -22,23 +22,31 @@ std::vector<double> affine(std::span<const float> w, std::span<const float> b, s
 
 }  // namespace
 
+int input_size(const GateInfo& info) {
+  if (info.input == "none")
+    return 0;
+  return info.input == "key_value" ? 2 * info.model.n_kv_heads * info.model.head_dim : info.model.n_embd;
+}
+
 int64_t n_products(const GateInfo& info) {
-  const int64_t n_embd = info.model.n_embd;
+  const int64_t n_inputs = input_size(info);
   const int64_t n_heads = info.model.n_kv_heads;
-  const int64_t a_layer = info.width > 0 ? int64_t{info.width} * (n_embd + n_heads) : n_embd * n_heads;
+  if (n_inputs == 0)
+    return 0;
+  const int64_t a_layer = info.width > 0 ? int64_t{info.width} * (n_inputs + n_heads) : n_inputs * n_heads;
   return a_layer * info.model.n_layers;
 }
 
 std::vector<float> gate_logits(const GateInfo& info, const LayerGate& gate, std::span<const float> x) {
-  const auto n_embd = static_cast<size_t>(info.model.n_embd);
+  const auto n_inputs = static_cast<size_t>(input_size(info));
   std::vector<float> out;
-  for (size_t row = 0; row * n_embd < x.size(); ++row) {
-    std::vector<double> hidden(x.begin() + static_cast<std::ptrdiff_t>(row * n_embd),
-                               x.begin() + static_cast<std::ptrdiff_t>((row + 1) * n_embd));
+  for (size_t row = 0; row * n_inputs < x.size(); ++row) {
+    const std::span<const float> one = x.subspan(row * n_inputs, n_inputs);
+    std::vector<double> hidden(one.begin(), one.end());
     if (info.width > 0) {
       hidden = affine(gate.w1, gate.b1, hidden);
-      for (double& one : hidden)
-        one = gelu(one);
+      for (double& unit : hidden)
+        unit = gelu(unit);
     }
     for (const double logit : affine(gate.w2, gate.b2, hidden))
       out.push_back(static_cast<float>(logit));
@@ -62,12 +70,13 @@ Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const s
   const std::span<const std::byte> bytes = net->file_->bytes();
   net->sha256_ = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   net->thresholds_ = gate->thresholds;
+  net->ageing_ = gate->ageing;
   Result<std::unique_ptr<tensor::Weights>> weights =
       tensor::Weights::create(compute, *net->file_, {.prompt_weights = tensor::PromptWeights::native, .repack = false});
   if (!weights)
     return weights.error();
   net->weights_ = *std::move(weights);
-  for (int layer = 0; layer < net->info_.model.n_layers; ++layer) {
+  for (int layer = 0; input_size(net->info_) > 0 && layer < net->info_.model.n_layers; ++layer) {
     const std::string prefix = "gate." + std::to_string(layer) + ".";
     net->layers_.push_back({.w1 = net->weights_->find(prefix + "w1"),
                             .b1 = net->weights_->find(prefix + "b1"),
@@ -82,6 +91,11 @@ tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, tensor::Tensor x
   if (own.w1 != nullptr)
     x = graph.gelu(graph.add(graph.matmul(own.w1, x), own.b1));
   return graph.add(graph.matmul(own.w2, x), own.b2);
+}
+
+tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, const RowTensors& row) const {
+  const bool is_hidden = info_.input == "hidden";
+  return logits(graph, layer, is_hidden ? row.hidden : graph.beside(row.key, row.value));
 }
 
 }  // namespace kedge::gate

@@ -1,11 +1,17 @@
 // The sidecar: a GGUF file.
 //   keys     general.architecture "kedge-gate", general.name, kedge_gate.version
-//            kedge_gate.model.{architecture, sha256, n_layers, n_embd, n_kv_heads}
+//            kedge_gate.model.{architecture, sha256, n_layers, n_embd, n_kv_heads, head_dim}
 //            kedge_gate.{input, width, window, sinks}, kedge_gate.training.{data, data_sha256, loss}
-//   tensors  gate.N.w1 [width, n_embd], gate.N.b1 [width] (not where linear)
-//            gate.N.w2 [n_kv_heads, width or n_embd], gate.N.b2 [n_kv_heads]
+//            kedge_gate.ageing.{features, width, window}: names with commas, in their order; "": no ageing stage
+//   tensors  gate.N.w1 [width, n_inputs], gate.N.b1 [width] (not where linear)
+//            gate.N.w2 [n_kv_heads, width or n_inputs], gate.N.b2 [n_kv_heads]; none of the four for input "none"
+//            gate.N.age_w1 [n_kv_heads * width, n_features], gate.N.age_b1 [n_kv_heads * width] (not where linear)
+//            gate.N.age_w2 [n_kv_heads, width or n_features], gate.N.age_b2 [n_kv_heads]; with an ageing stage
 //            gate.thresholds f32 [n, 2]: keep, threshold (optional)
+// Version 1 has neither head_dim nor the keys of ageing, and the input "hidden"; such gates are still written so.
+#include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 #include "base/output_file.h"
@@ -18,6 +24,7 @@ namespace {
 
 constexpr int kMostLayers = 4096;
 constexpr int kMostColumns = 1 << 20;
+constexpr int kMostWindow = 1024;  // queries that a session keeps for scorers
 constexpr const char* kThresholds = "gate.thresholds";
 
 std::string at(int layer, const char* name) { return "gate." + std::to_string(layer) + "." + name; }
@@ -42,12 +49,18 @@ class Keys {
     keep(found.error());
     return {};
   }
-  std::string one_of(const std::string& key, const std::string& allowed) {
+  std::string one_of(const std::string& key, std::span<const char* const> allowed) {
     const std::string found = text(key);
-    if (status_.ok() && found != allowed)
-      keep({ErrorCode::model_unreadable,
-            file_.path() + ": key '" + key + "': found '" + found + "', allowed '" + allowed + "'"});
+    std::string names;
+    for (const char* name : allowed)
+      names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
+    if (std::ranges::find(allowed, found) == allowed.end())
+      refuse(key, found, names);
     return found;
+  }
+  void refuse(const std::string& key, const std::string& found, const std::string& allowed) {
+    keep(
+        {ErrorCode::model_unreadable, file_.path() + ": key '" + key + "': found '" + found + "', allowed " + allowed});
   }
   const Status& status() const { return status_; }
 
@@ -84,14 +97,120 @@ Result<std::vector<float>> values_of(const tensor::GgufFile& file, const std::st
   return values;
 }
 
+void put_append_stage(const Gate& gate, tensor::GgufWriter& file) {
+  const GateInfo& info = gate.info;
+  const int n_inputs = input_size(info);
+  for (int layer = 0; n_inputs > 0 && layer < info.model.n_layers; ++layer) {
+    const LayerGate& own = gate.layers[static_cast<size_t>(layer)];
+    if (info.width > 0) {
+      file.tensor(at(layer, "w1"), own.w1, info.width, n_inputs, tensor::StoredAs::q8_0);
+      file.tensor(at(layer, "b1"), own.b1, 0, info.width);
+    }
+    file.tensor(at(layer, "w2"), own.w2, info.model.n_kv_heads, info.width > 0 ? info.width : n_inputs,
+                tensor::StoredAs::q8_0);
+    file.tensor(at(layer, "b2"), own.b2, 0, info.model.n_kv_heads);
+  }
+}
+
+// All f32: they are few, and their inputs are logarithms that need no fewer bits than they have.
+void put_ageing_stage(const Gate& gate, tensor::GgufWriter& file) {
+  const AgeingInfo& info = gate.ageing.info;
+  const int n_heads = gate.info.model.n_kv_heads;
+  for (size_t layer = 0; layer < gate.ageing.layers.size(); ++layer) {
+    const AgeingLayer& own = gate.ageing.layers[layer];
+    const auto name = [&](const char* what) { return at(static_cast<int>(layer), what); };
+    if (info.width > 0) {
+      file.tensor(name("age_w1"), own.w1, int64_t{n_heads} * info.width, info.n_features());
+      file.tensor(name("age_b1"), own.b1, 0, int64_t{n_heads} * info.width);
+    }
+    file.tensor(name("age_w2"), own.w2, n_heads, info.n_hidden());
+    file.tensor(name("age_b2"), own.b2, 0, n_heads);
+  }
+}
+
+// Reads tensors until the first error, which it keeps.
+class Tensors {
+ public:
+  explicit Tensors(const tensor::GgufFile& file) : file_(file) {}
+  std::vector<float> take(const std::string& name, int64_t n_cols, int64_t n_rows) {
+    Result<std::vector<float>> values = status_.ok() ? values_of(file_, name, n_cols, n_rows) : std::vector<float>();
+    if (!values)
+      status_ = values.error();
+    return values ? *std::move(values) : std::vector<float>();
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const tensor::GgufFile& file_;
+  Status status_;
+};
+
+void take_append_stage(Tensors& tensors, Gate& gate) {
+  const GateInfo& info = gate.info;
+  const int n_inputs = input_size(info);
+  for (int layer = 0; n_inputs > 0 && layer < info.model.n_layers; ++layer) {
+    LayerGate& own = gate.layers.emplace_back();
+    if (info.width > 0) {
+      own.w1 = tensors.take(at(layer, "w1"), n_inputs, info.width);
+      own.b1 = tensors.take(at(layer, "b1"), info.width, 1);
+    }
+    own.w2 = tensors.take(at(layer, "w2"), info.width > 0 ? info.width : n_inputs, info.model.n_kv_heads);
+    own.b2 = tensors.take(at(layer, "b2"), info.model.n_kv_heads, 1);
+  }
+}
+
+void take_ageing_stage(Tensors& tensors, Gate& gate) {
+  const AgeingInfo& info = gate.ageing.info;
+  const int n_heads = gate.info.model.n_kv_heads;
+  for (int layer = 0; info.n_features() > 0 && layer < gate.info.model.n_layers; ++layer) {
+    AgeingLayer& own = gate.ageing.layers.emplace_back();
+    if (info.width > 0) {
+      own.w1 = tensors.take(at(layer, "age_w1"), info.n_features(), int64_t{n_heads} * info.width);
+      own.b1 = tensors.take(at(layer, "age_b1"), int64_t{n_heads} * info.width, 1);
+    }
+    own.w2 = tensors.take(at(layer, "age_w2"), info.n_hidden(), n_heads);
+    own.b2 = tensors.take(at(layer, "age_b2"), n_heads, 1);
+  }
+}
+
+// Keys that version 1 does not have.
+void read_later_keys(Keys& keys, Gate& gate) {
+  constexpr const char* kFeatureKey = "kedge_gate.ageing.features";
+  gate.info.model.head_dim = keys.number("kedge_gate.model.head_dim", 1, kMostColumns);
+  gate.info.input = keys.one_of("kedge_gate.input", kInputs);
+  AgeingInfo& ageing = gate.ageing.info;
+  const std::string text = keys.text(kFeatureKey);
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) {
+    const std::optional<Feature> feature = feature_of(name);
+    if (!feature)
+      return keys.refuse(kFeatureKey, name, all_feature_names());
+    if (ageing.asks(*feature))
+      return keys.refuse(kFeatureKey, text, "each feature once");
+    ageing.features.push_back(*feature);
+  }
+  ageing.width = keys.number("kedge_gate.ageing.width", 0, kMostColumns);
+  ageing.window = keys.number("kedge_gate.ageing.window", 0, kMostWindow);
+  if (gate.info.input != "none")
+    return;
+  if (ageing.asks(Feature::logit))
+    keys.refuse(kFeatureKey, "logit", "with the input 'none' all others: there is no append stage that says it");
+  if (ageing.features.empty())
+    keys.refuse(kFeatureKey, "", "with the input 'none' at least one: " + all_feature_names());
+}
+
 }  // namespace
+
+uint32_t gate_version(const Gate& gate) {
+  return gate.info.input == "hidden" && gate.ageing.info.features.empty() ? 1 : kGateVersion;
+}
 
 std::vector<std::byte> gate_bytes(const Gate& gate) {
   const GateInfo& info = gate.info;
   tensor::GgufWriter file;
   file.text("general.architecture", kGateArchitecture);
   file.text("general.name", info.name);
-  file.number("kedge_gate.version", kGateVersion);
+  file.number("kedge_gate.version", gate_version(gate));
   file.text("kedge_gate.model.architecture", info.model.architecture);
   file.text("kedge_gate.model.sha256", info.model.sha256);
   file.number("kedge_gate.model.n_layers", static_cast<uint32_t>(info.model.n_layers));
@@ -104,16 +223,14 @@ std::vector<std::byte> gate_bytes(const Gate& gate) {
   file.text("kedge_gate.training.data", info.training_data);
   file.text("kedge_gate.training.data_sha256", info.training_data_sha256);
   file.text("kedge_gate.training.loss", info.training_loss);
-  const int hidden = info.width > 0 ? info.width : info.model.n_embd;
-  for (int layer = 0; layer < info.model.n_layers; ++layer) {
-    const LayerGate& own = gate.layers[static_cast<size_t>(layer)];
-    if (info.width > 0) {
-      file.tensor(at(layer, "w1"), own.w1, info.width, info.model.n_embd, tensor::StoredAs::q8_0);
-      file.tensor(at(layer, "b1"), own.b1, 0, info.width);
-    }
-    file.tensor(at(layer, "w2"), own.w2, info.model.n_kv_heads, hidden, tensor::StoredAs::q8_0);
-    file.tensor(at(layer, "b2"), own.b2, 0, info.model.n_kv_heads);
+  if (gate_version(gate) > 1) {
+    file.number("kedge_gate.model.head_dim", static_cast<uint32_t>(info.model.head_dim));
+    file.text("kedge_gate.ageing.features", feature_names(gate.ageing.info.features));
+    file.number("kedge_gate.ageing.width", static_cast<uint32_t>(gate.ageing.info.width));
+    file.number("kedge_gate.ageing.window", static_cast<uint32_t>(gate.ageing.info.window));
   }
+  put_append_stage(gate, file);
+  put_ageing_stage(gate, file);
   std::vector<float> thresholds;
   for (const KeepThreshold& one : gate.thresholds)
     thresholds.insert(thresholds.end(), {one.keep, one.threshold});
@@ -126,15 +243,19 @@ Result<Gate> read_gate(const tensor::GgufFile& file) {
   Keys keys(file);
   Gate gate;
   GateInfo& info = gate.info;
-  keys.one_of("general.architecture", kGateArchitecture);
-  keys.number("kedge_gate.version", kGateVersion, kGateVersion);
+  const char* const architecture[] = {kGateArchitecture};
+  keys.one_of("general.architecture", architecture);
+  const int version = keys.number("kedge_gate.version", 1, kGateVersion);
   info.name = keys.text("general.name");
   info.model.architecture = keys.text("kedge_gate.model.architecture");
   info.model.sha256 = keys.text("kedge_gate.model.sha256");
   info.model.n_layers = keys.number("kedge_gate.model.n_layers", 1, kMostLayers);
   info.model.n_embd = keys.number("kedge_gate.model.n_embd", 1, kMostColumns);
   info.model.n_kv_heads = keys.number("kedge_gate.model.n_kv_heads", 1, kMostLayers);
-  info.input = keys.one_of("kedge_gate.input", "hidden");
+  if (version == 1)
+    info.input = keys.one_of("kedge_gate.input", std::span(kInputs).first(1));
+  else
+    read_later_keys(keys, gate);
   info.width = keys.number("kedge_gate.width", 0, kMostColumns);
   info.window = keys.number("kedge_gate.window", 0, INT32_MAX);
   info.sinks = keys.number("kedge_gate.sinks", 0, INT32_MAX);
@@ -143,26 +264,13 @@ Result<Gate> read_gate(const tensor::GgufFile& file) {
   info.training_loss = keys.text("kedge_gate.training.loss");
   if (!keys.status())
     return keys.status().error();
-  const int64_t hidden = info.width > 0 ? info.width : info.model.n_embd;
-  Status status;
-  const auto take = [&](const std::string& name, int64_t n_cols, int64_t n_rows) {
-    Result<std::vector<float>> values = status.ok() ? values_of(file, name, n_cols, n_rows) : std::vector<float>();
-    if (!values)
-      status = values.error();
-    return values ? *std::move(values) : std::vector<float>();
-  };
-  for (int layer = 0; layer < info.model.n_layers; ++layer) {
-    LayerGate& own = gate.layers.emplace_back();
-    if (info.width > 0) {
-      own.w1 = take(at(layer, "w1"), info.model.n_embd, info.width);
-      own.b1 = take(at(layer, "b1"), info.width, 1);
-    }
-    own.w2 = take(at(layer, "w2"), hidden, info.model.n_kv_heads);
-    own.b2 = take(at(layer, "b2"), info.model.n_kv_heads, 1);
-  }
-  const std::vector<float> pairs = file.find(kThresholds) == nullptr ? std::vector<float>() : take(kThresholds, 2, 0);
-  if (!status)
-    return status.error();
+  Tensors tensors(file);
+  take_append_stage(tensors, gate);
+  take_ageing_stage(tensors, gate);
+  const std::vector<float> pairs =
+      file.find(kThresholds) == nullptr ? std::vector<float>() : tensors.take(kThresholds, 2, 0);
+  if (!tensors.status())
+    return tensors.status().error();
   for (size_t i = 0; i + 1 < pairs.size(); i += 2)
     gate.thresholds.push_back({.keep = pairs[i], .threshold = pairs[i + 1]});
   return gate;
@@ -183,6 +291,8 @@ Status same_model(const GateModel& gate, const GateModel& model, const std::stri
     return differs("embedding length", std::to_string(gate.n_embd), std::to_string(model.n_embd));
   if (gate.n_kv_heads != model.n_kv_heads)
     return differs("kv heads", std::to_string(gate.n_kv_heads), std::to_string(model.n_kv_heads));
+  if (gate.head_dim > 0 && gate.head_dim != model.head_dim)
+    return differs("dimensions of a head", std::to_string(gate.head_dim), std::to_string(model.head_dim));
   if (gate.sha256 != model.sha256)
     return differs("SHA-256 of the model", gate.sha256, model.sha256);
   return {};

@@ -19,7 +19,7 @@ class NaiveAttention final : public attention::AttentionPort {
   }
 
   tensor::Tensor attend(tensor::Graph& graph, int layer, tensor::Tensor q, tensor::Tensor k, tensor::Tensor v,
-                        tensor::Tensor /*x_normed*/) override {
+                        const attention::RowOrigin& /*origin*/) override {
     const tensor::Tensor inputs[] = {q, k, v};
     return graph.custom(inputs, tensor::n_rows(q), tensor::n_cols(q), attend_layer,
                         &layers_[static_cast<size_t>(layer)]);

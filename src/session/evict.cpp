@@ -97,7 +97,7 @@ Status Timeline::evict_layer(int layer, const EvictionTarget& mean, int64_t n_to
   CachedScores cached;
   if (shares_layers()) {  // what its rows have are an allocator's numbers, not a scorer's
     for (eviction::HeadInput& head : in.heads)
-      head = eviction::last_queries(head, kTurnQueries);
+      head = policy_.scorer->needs_whole_window() ? head : eviction::last_queries(head, kTurnQueries);
   } else {
     in.scoring = take_cached(in, cached);
   }

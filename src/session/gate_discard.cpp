@@ -19,7 +19,9 @@ Result<eviction::GateMode> session_gate_mode(const Engine& engine, const Session
   if (!mode || engine.gate || !recorded_needs(options, policy).gate)
     return mode;
   const std::string who = mode->discards() ? "gate mode '" + mode->text : "policy '" + policy.text;
-  return Error{ErrorCode::usage, who + "' asks a learned gate, and none was loaded: --gate FILE"};
+  return Error{ErrorCode::usage, who + "' asks a learned gate, and " +
+                                     (engine.ageing == nullptr ? "none was loaded: --gate FILE"
+                                                               : "the one that is loaded says nothing of new rows")};
 }
 
 // Sets the threshold for what is discarded next, when n more tokens have come in: of the pool, so that sequences that

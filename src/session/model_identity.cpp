@@ -56,7 +56,8 @@ gate::GateModel gate_model(const model::Model& model) {
           .sha256 = hash_of(model.file()),
           .n_layers = hyper.n_layers,
           .n_embd = hyper.n_embd,
-          .n_kv_heads = hyper.n_kv_heads};
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim};
 }
 
 Status same_model(const ModelIdentity& saved, const ModelIdentity& here) {

@@ -397,6 +397,8 @@ void Observations::attach(int layer, const eviction::Needs& needs, std::span<con
       head.reconstruction = history.reconstruction[h] = reconstruction(layer, head.head);
     if (needs.gate)
       head.gate = history.gate[h] = gate(layer, head.head);
+    if (needs.ageing)
+      head.ageing = engine_.ageing;
     if (needs.query_moments) {
       head.moments = &moments_[index(layer, head.head)];
       head.rotation = &rotation_;

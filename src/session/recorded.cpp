@@ -1,4 +1,5 @@
 // What a session records beside its rows, and where it is noted.
+#include "eviction/ageing.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -16,6 +17,10 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   if (needs.gate)
     columns.gate = columns.n_notes++;
   return columns;
+}
+
+eviction::Needs gate_needs(const Engine& engine) {
+  return engine.ageing == nullptr ? eviction::Needs{.gate = true} : eviction::ageing_needs(engine.ageing->info);
 }
 
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {

@@ -31,7 +31,7 @@ Status Timeline::save(const SessionFileExtras& extras, const std::string& path) 
                                         .options = asked_,
                                         .policy = policy_.text,
                                         .kernels = engine_.kernels->name,
-                                        .gate_sha256 = gate_column_ < 0 ? "" : engine_.gate_sha256,
+                                        .gate_sha256 = asks_gate() ? engine_.gate_sha256 : "",
                                         .n_tokens = n_tokens_,
                                         .evicted_rows = now.evicted_rows,
                                         .evicted_until = evicted_until_,
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const 
                                                                  : "loaded is " + engine.gate_sha256.substr(0, 16))});
   }
   // Before anything is allocated by what the file says: the observed window is as large as its section.
-  Result<eviction::Policy> policy = session_policy(header.options);
+  Result<eviction::Policy> policy = session_policy(engine, header.options);
   if (!policy)
     return named(file, policy.error());
   if (const int window = observed_rows(header.options, *policy); window != header.n_observed) {

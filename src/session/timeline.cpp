@@ -49,10 +49,10 @@ Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const Sessio
                         .n_notes = note_columns(recorded).n_notes};
 }
 
-Result<eviction::Policy> session_policy(const SessionOptions& options) {
+Result<eviction::Policy> session_policy(const Engine& engine, const SessionOptions& options) {
   const bool limited = options.budget.kind != Budget::Kind::unlimited;
   const std::string name = !options.policy.empty() ? options.policy : (limited ? "echo" : "none");
-  return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent});
+  return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent, .gate = gate_needs(engine)});
 }
 
 Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded) {
@@ -114,7 +114,7 @@ Result<std::unique_ptr<Timeline>> Timeline::create(const Engine& engine, const S
     return Error{ErrorCode::usage,
                  "ubatch size must be at least 1 and batch size at least " + std::to_string(kBlockRows)};
   }
-  Result<eviction::Policy> policy = session_policy(options);
+  Result<eviction::Policy> policy = session_policy(engine, options);
   if (!policy)
     return policy.error();
   const eviction::Needs recorded = recorded_needs(options, *policy);

@@ -38,8 +38,10 @@ struct Engine {  // what sessions share
   const model::Model* model = nullptr;
   const AttentionKernels* kernels = nullptr;
   const model::Tokenizer* tokenizer = nullptr;  // sessions that need no token's text need none
-  // Of policies that ask a gate: its logits of a layer's rows as nodes of a graph (RaggedAttention::Options).
+  // Of policies that ask a gate: its logits of a layer's rows as nodes of a graph (RaggedAttention::Options), where it
+  // has an append stage, and its ageing stage, where it has one.
   attention::RowNodes gate = {};
+  const gate::Ageing* ageing = nullptr;
   std::string gate_sha256 = {};  // of the gate's file
 };
 
@@ -58,8 +60,10 @@ struct NoteColumns {
   int n_notes = 1;  // with the score
 };
 NoteColumns note_columns(const eviction::Needs& needs);
+// What a scorer needs that asks the engine's gate.
+eviction::Needs gate_needs(const Engine& engine);
 // The policy of the options: "echo" with a budget and "none" without, unless one is named.
-Result<eviction::Policy> session_policy(const SessionOptions& options);
+Result<eviction::Policy> session_policy(const Engine& engine, const SessionOptions& options);
 // Error usage: a mode that cannot be read; a mode, policy or history that asks a gate where the engine has none.
 Result<eviction::GateMode> session_gate_mode(const Engine& engine, const SessionOptions& options,
                                              const eviction::Policy& policy);
@@ -178,6 +182,7 @@ class Timeline final : public attention::KvRows {
   // Layers that differ (session/evict_layers.cpp).
   bool shares_layers() const { return policy_.allocator->layers() == eviction::Allocator::Layers::shared; }
   bool keeps_shares() const;
+  bool asks_gate() const { return gate_column_ >= 0 || policy_.needs().ageing; }
   void note_shares();
   std::vector<EvictionTarget> layer_targets(const EvictionTarget& mean) const;  // [n_layers]
   EvictionTarget layer_target(const EvictionTarget& mean, int layer) const;

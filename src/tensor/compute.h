@@ -124,6 +124,7 @@ class Graph {
   Tensor scale(Tensor a, float s);
   Tensor rms_norm(Tensor x, Tensor weight, float eps);  // weight may be nullptr
   Tensor swiglu(Tensor gate, Tensor up);                // silu(gate) * up
+  Tensor beside(Tensor a, Tensor b);                    // [n, a] and [n, b] -> [n, a + b]
   Tensor gelu(Tensor x);                                // exact, by erf
   Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions,
               const RopeParams& params);                          // x [n, n_heads * head_dim], same shape out

@@ -170,6 +170,8 @@ Tensor Graph::rms_norm(Tensor x, Tensor weight, float eps) {
 
 Tensor Graph::swiglu(Tensor gate, Tensor up) { return impl_->add(ggml_swiglu_split(impl_->context.get(), gate, up)); }
 
+Tensor Graph::beside(Tensor a, Tensor b) { return impl_->add(ggml_concat(impl_->context.get(), a, b, 0)); }
+
 Tensor Graph::gelu(Tensor x) { return impl_->add(ggml_gelu_erf(impl_->context.get(), x)); }
 
 Tensor Graph::rope(Tensor x, int n_heads, int head_dim, Tensor positions, const RopeParams& params) {

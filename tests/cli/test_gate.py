@@ -27,9 +27,9 @@ class Gate(KedgeTest):
         gate = os.path.join(out, "gate-mlp.gguf")
         with open(os.path.join(out, "report.csv")) as f:
             rows = f.read().splitlines()
-        self.assertEqual(rows[0], "gate,layer,head,r2,spearman")
+        self.assertEqual(rows[0], "gate,stage,layer,head,r2,spearman")
         self.assertEqual(len(rows), 1 + 2 * 30 * 3)
-        ranks = [float(row.split(",")[4]) for row in rows[1:] if row.startswith("mlp,")]
+        ranks = [float(row.split(",")[5]) for row in rows[1:] if row.startswith("mlp,")]
         self.assertGreater(sum(ranks) / len(ranks), 0.2, "it learned something of text that it did not see")
 
         info = json.loads(self.kedge("inspect", gate, "--json").out)
@@ -53,6 +53,49 @@ class Gate(KedgeTest):
             f.write(b"\0\1\2\3\4\5\6\7")
         self.assertIn("labels of 256 tokens", self.train(out).err)
         self.assertIn("labels of 2560 tokens", self.train(out, "--gate-label", "future").err)
+
+    def test_inputs_are_taught_side_by_side_and_recorded(self):
+        out = self.path("gates")
+        result = self.train(out, "--gate-input", "hidden,key-value,access,attention,all")
+        self.assertEqual(result.err.count("at a cut R^2"), 10)
+        with open(os.path.join(out, "report.csv")) as f:
+            rows = [row.split(",") for row in f.read().splitlines()[1:]]
+        self.assertEqual(len(rows), 2 * 3 * 90 + 2 * 5 * 90, "three have an append stage, all are judged at a cut")
+        rank = {}
+        for row in rows:
+            if row[1] == "late":
+                rank[row[0]] = rank.get(row[0], 0) + float(row[5]) / 90
+        self.assertGreater(rank["all-mlp"], rank["mlp"] + 0.02, "what was seen since adds to what was written")
+        self.assertGreater(min(rank.values()), 0.15, rank)
+
+        prompt = self.path("prompt.txt", self.sample(6000, 5))
+        expected = {"mlp": ("hidden", []), "key-value-mlp": ("key_value", []),
+                    "access-mlp": ("none", ["attention", "last_access", "age"]),
+                    "attention-mlp": ("none", ["window_max", "window_mean"]),
+                    "all-mlp": ("hidden", ["logit", "attention", "window_max", "window_mean", "last_access", "age",
+                                           "key_norm", "value_norm"])}
+        for name, (stage, features) in expected.items():
+            gate = os.path.join(out, f"gate-{name}.gguf")
+            info = json.loads(self.kedge("inspect", gate, "--json").out)
+            self.assertEqual((info["input"], info["ageing"]["features"]), (stage, features))
+            self.assertEqual(info["version"], 1 if name == "mlp" else 2)
+            self.assertEqual(info["ageing"]["products_per_row"], 16 * (len(features) + 1) if features else 0)
+            self.assertIn("append stage", self.kedge("inspect", gate).out)
+            session = self.path(name + ".kedge")
+            args = ["run", "-m", MODEL, "-f", prompt, "-n", "4", "--temp", "0", "--gate", gate, "--kv-policy", "gate",
+                    "--kv-budget", "10%"]
+            self.assertEqual(self.kedge(*args, "--session", session).code, 0)
+            other = os.path.join(out, "gate-attention-linear.gguf")
+            args[args.index(gate)] = other
+            self.assert_error(self.kedge(*args, "--session", session), 2, "gate", "sha256")
+
+    def test_inputs_that_are_none_are_named(self):
+        text = self.path("text.txt", self.sample(3000, 1))
+        train = ["train-gate", "-m", MODEL, text, "--gate-out", self.path("o"), "--gate-input"]
+        self.assert_error(self.kedge(*train, "queries"), 2, "--gate-input", "queries", "key-value")
+        self.assert_error(self.kedge(*train, "all,all"), 2, "--gate-input", "all", "once")
+        self.assert_error(self.kedge(*train, "all", "--gate-window", "2000", "--train-lengths", "8k"), 2,
+                          "--gate-window", "2000", "1024")
 
     def test_a_width_of_0_is_a_linear_gate_alone(self):
         out = self.path("gate")

@@ -1,27 +1,35 @@
-// Gate: what a network that was trained for the model says of each row, when it was written (gate/gate.h):
+// Gate: what a network that was trained for the model says of each row, when it was written (gate/gate.h) or, where the
+// gate has an ageing stage (gate/ageing.h), at every eviction anew:
 //   score[i] = 1 / (1 + exp(-logit[i]))
 // the probability that the row will be needed. After KVzap (arXiv 2601.07891): the row behind the attention's norm
 // predicts better than its key and value. Needs --gate FILE.
 #include <cmath>
 
-#include "base/check.h"
+#include "eviction/ageing.h"
 #include "eviction/options.h"
-#include "eviction/window_scorer.h"
 
 namespace kedge::eviction {
 namespace {
 
 class Gated final : public Scorer {
  public:
-  Needs needs() const override { return {.gate = true}; }
+  explicit Gated(const Needs& asking) : asking_(asking) {}
+  Needs needs() const override { return asking_; }
+  bool needs_whole_window() const override { return asking_.window > 0; }
   void score(const HeadInput& in, std::span<float> score) const override {
-    check(in.gate.size() == score.size(), "the gate has said something of every row");
+    const std::vector<float> logit = learned_logits(in);
     for (size_t i = 0; i < score.size(); ++i)
-      score[i] = 1.0F / (1.0F + std::exp(-in.gate[i]));
+      score[i] = 1.0F / (1.0F + std::exp(-logit[i]));
   }
+  std::vector<ScorePart> explain(const HeadInput& in, std::span<const float> /*score*/) const override {
+    return in.ageing == nullptr ? std::vector<ScorePart>() : ageing_parts(in);
+  }
+
+ private:
+  Needs asking_;
 };
 
-std::unique_ptr<Scorer> make(const OptionValues& /*options*/) { return std::make_unique<Gated>(); }
+std::unique_ptr<Scorer> make(const OptionValues& options) { return std::make_unique<Gated>(options.gate); }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "eviction/ageing.h"
 #include "eviction/options.h"
 #include "eviction/row_math.h"
 #include "eviction/wrapper.h"
@@ -18,15 +18,17 @@ namespace {
 class Hybrid final : public Wrapper {
  public:
   Hybrid(std::unique_ptr<Scorer> base, const OptionValues& options)
-      : Wrapper(std::move(base)), weight_(options.numbers.at("weight")) {}
-  Needs needs() const override { return Wrapper::needs() | Needs{.gate = true}; }
+      : Wrapper(std::move(base)), weight_(options.numbers.at("weight")), asking_(options.gate) {}
+  Needs needs() const override { return Wrapper::needs() | asking_; }
+  // A base that observes fewer queries than the gate must cut the window itself: score() does.
+  bool splits_by_query() const override { return asking_.window == 0 && Wrapper::splits_by_query(); }
+  bool needs_whole_window() const override { return Wrapper::needs_whole_window() || asking_.window > 0; }
 
  protected:
   void rescore(const HeadInput& in, std::span<float> score) const override {
-    check(in.gate.size() == score.size(), "the gate has said something of every row");
-    std::vector<float> learned(score.size());
+    std::vector<float> learned = learned_logits(in);
     for (size_t i = 0; i < score.size(); ++i) {
-      learned[i] = std::exp(std::min(in.gate[i], kMostLogit));
+      learned[i] = std::exp(std::min(learned[i], kMostLogit));
       score[i] = std::max(score[i], 0.0F);
     }
     const double seen = unit_mean(in, score);
@@ -39,6 +41,7 @@ class Hybrid final : public Wrapper {
   static constexpr float kMostLogit = 30;  // e^30 rows' worth: a sum of them stays finite
 
   double weight_;
+  Needs asking_;
 };
 
 std::unique_ptr<Scorer> make(const OptionValues& options) {

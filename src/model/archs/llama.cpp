@@ -171,10 +171,10 @@ Tensor Llama::layer(Graph& graph, int layer, Tensor x, Tensor positions, int64_t
   Tensor normed = graph.rms_norm(x, l.attn_norm, h.norm_eps);                                           // [n, n_embd]
   Tensor q = graph.rope(project(graph, l.wq, l.bq, normed), h.n_heads, h.head_dim, positions, h.rope);  // [n, n_heads *
                                                                                                         // head_dim]
-  Tensor k = graph.rope(project(graph, l.wk, l.bk, normed), h.n_kv_heads, h.head_dim, positions,
-                        h.rope);                          // [n, n_kv_heads * head_dim]
-  Tensor v = project(graph, l.wv, l.bv, normed);          // [n, n_kv_heads * head_dim]
-  Tensor y = port.attend(graph, layer, q, k, v, normed);  // [n, n_heads * head_dim]
+  Tensor upright = project(graph, l.wk, l.bk, normed);                          // [n, n_kv_heads * head_dim]
+  Tensor k = graph.rope(upright, h.n_kv_heads, h.head_dim, positions, h.rope);  // the same
+  Tensor v = project(graph, l.wv, l.bv, normed);                                // the same
+  Tensor y = port.attend(graph, layer, q, k, v, {normed, upright, v});          // [n, n_heads * head_dim]
   if (rows_out > 0 && rows_out < n) {
     // Nothing after attention mixes rows: the rest of the last layer is needed only for rows whose logits are.
     x = graph.row_slice(x, n - rows_out, rows_out);
