@@ -1,9 +1,9 @@
-# make run | test | bench | peers | fidelity | build | asan | tsan | tidy | format | clean | help
+# make run | test | bench | peers | fidelity | gate | build | asan | tsan | tidy | format | clean | help
 # Every target starts with tools/setup, which installs what is missing and is silent otherwise.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build run test bench peers fidelity asan tsan tidy format clean help setup configure fuzz-build
+.PHONY: build run test bench peers fidelity gate asan tsan tidy format clean help setup configure fuzz-build
 # Each recipe builds in one folder; the parallelism is ninja's.
 .NOTPARALLEL:
 
@@ -23,6 +23,10 @@ RUN_DEPTH ?= 40
 RUN_ARGS ?=
 PEERS_OUT ?= build/peers
 FIDELITY_OUT ?= build/fidelity
+# The shipped gate (tools/run_gate): tokens of its windows, further options of kedge train-gate.
+GATE_OUT ?= build/gate
+GATE_TOKENS ?= 300000
+GATE_ARGS ?=
 
 build: setup ## build/kedge and the tests
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
@@ -64,6 +68,11 @@ fidelity: setup ## the default policy against the best of kvpress's, over an hou
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
 	@cmake --build build -j $(JOBS) --target kedge
 	@$(ENV) tools/run_fidelity $(FIDELITY_OUT)
+
+gate: setup ## train the shipped gate from Debian's documents (docs/gate.md): make gate GATE_TOKENS=20000
+	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
+	@cmake --build build -j $(JOBS) --target kedge
+	@GATE_TOKENS='$(GATE_TOKENS)' GATE_ARGS='$(GATE_ARGS)' $(ENV) tools/run_gate '$(GATE_OUT)'
 
 asan: setup ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(ENV) cmake --preset asan --log-level=WARNING > /dev/null
