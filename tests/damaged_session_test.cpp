@@ -108,7 +108,8 @@ class Damaged : public testing::Test {
     SessionOptions options =
         session_options({.budget = "40KiB", .policy = "andpro:window=4", .prompt = 100, .generated = 50});
     auto session = open_session(*model_, options);
-    session->set_sampler({.temperature = 1, .repeat_penalty = 1.2F, .repeat_last_n = 8, .seed = 2});
+    session->set_sampler(
+        {.temperature = 1, .repeat_penalty = 1.2F, .repeat_last_n = 8, .length_penalty = 1.5F, .seed = 2});
     must(session->prefill(random_tokens(100, 1)));
     for (int i = 0; i < 20; ++i)
       must(session->decode(session->sample()));
@@ -148,6 +149,20 @@ class Damaged : public testing::Test {
 TEST_F(Damaged, TheTestTakesFilesApartRight) {
   EXPECT_EQ(why(bytes_), "");
   EXPECT_EQ(why(Parts(bytes_).pack()), "");
+}
+
+TEST_F(Damaged, ALengthPenaltyComesBackAndAFileOfBeforeItHasNone) {
+  Parts parts(bytes_);
+  const auto penalty = [&] {
+    write_file(dir_.file("b.kedge"), parts.pack());
+    const auto session = Session::restore(*model_, dir_.file("b.kedge"));
+    return session.ok() ? (*session)->sampler().length_penalty : 0.0F;
+  };
+  EXPECT_EQ(penalty(), 1.5F);
+  parts.header["sampler"].erase("length_penalty");
+  EXPECT_EQ(penalty(), 1.0F);
+  parts.header["sampler"]["length_penalty"] = "long";
+  EXPECT_NE(why(parts.pack()).find("'sampler.length_penalty': found \"long\""), std::string::npos);
 }
 
 TEST_F(Damaged, AnotherModelIsRefusedWithBothNames) {

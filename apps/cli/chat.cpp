@@ -287,7 +287,7 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
   Result<std::unique_ptr<Session>> session = Session::create(**model, options);
   if (!session)
     return session.error();
-  (*session)->set_sampler(sampler_options(settings, seed));
+  choose_sampler(**session, settings, seed, false);
   Conversation conversation(**model, *std::move(session), settings);
   if (*exists) {
     if (Status status = conversation.load(settings.session); !status)
@@ -299,7 +299,8 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
     return start.error();
   note(*start);
 
-  conversation.outcome().seed = held.sampler().seed;
+  conversation.outcome().preset = settings.preset;
+  conversation.outcome().sampler = held.sampler();
   conversation.outcome().session_tokens = held.n_tokens();
   Result<int> code = loop(conversation, settings);
   if (!code)

@@ -143,6 +143,12 @@ constexpr OptionSpec kTable[] = {
      0, 1e6},
     {"", "--repeat-last-n", "N", kGroupSampling, kRun, &Settings::repeat_last_n, "tokens that the penalty looks back",
      0, 1e9},
+    {"", "--length-penalty", "X", kGroupSampling, kRun, &Settings::length_penalty,
+     "divide the odds of ending the answer by X at each token; above 1: longer answers; 1: off", 0.01, 100},
+    {"", "--preset", "NAME", kGroupSampling, kRun, &Settings::preset,
+     "values for options above that are given nowhere else; compressed: --temp 0.5 --repeat-penalty 1.2 "
+     "--length-penalty 1.1 (docs/presets.md)",
+     kAny, kAnyMax, "none|compressed"},
 
     // perplexity's windows
     {"", "--context", "N", kGroupWindows, kPerplexity, &Settings::context, "prompt tokens of a window", 1, 1e9},

@@ -10,6 +10,7 @@
 
 #include "argv.h"
 #include "nearest.h"
+#include "presets.h"
 
 namespace kedge::cli {
 namespace {
@@ -44,7 +45,9 @@ Result<T> parse_number(const OptionSpec& spec, std::string_view text, std::strin
   if (error == std::errc::invalid_argument || (error == std::errc() && stop != end)) {
     return usage(std::string(origin) + ": " + in_quotes(text) + " is not " + kind + " (" + range + ")");
   }
-  const double wide = static_cast<double>(value);
+  double wide = static_cast<double>(value);
+  if constexpr (std::is_floating_point_v<T>)
+    std::from_chars(text.data(), end, wide);  // 0.01F is below 0.01, and is allowed where 0.01 is the least
   if (error != std::errc() || !std::isfinite(wide) || wide < spec.min || wide > spec.max) {
     return usage(std::string(origin) + ": " + in_quotes(text) + " is outside " + range);
   }
@@ -172,6 +175,23 @@ Status fill(const OptionSpec& row, const Sources& sources, Settings& settings) {
   return {};
 }
 
+bool is_given(const OptionSpec& row, const Sources& sources) {
+  const std::string key = row.key();
+  return sources.args.contains(key) || sources.environment(row.env_name()) || sources.config.contains(key);
+}
+
+// Whatever is given, by whichever source, wins over the preset.
+Status fill_from_preset(std::span<const OptionSpec> rows, const Sources& sources, Settings& settings) {
+  for (const OptionSpec& row : rows) {
+    const std::string_view value = preset_value(settings.preset, row.key());
+    if (value.empty() || is_given(row, sources))
+      continue;
+    if (Status status = assign(row, value, "--preset " + settings.preset, settings); !status)
+      return status;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string OptionSpec::key() const { return std::string(name.substr(2)); }
@@ -283,6 +303,8 @@ Result<Settings> read_settings(unsigned verb, std::span<const std::string> args,
     if (Status status = fill(row, sources, settings); !status)
       return status.error();
   }
+  if (Status status = fill_from_preset(rows, sources, settings); !status)
+    return status.error();
   return settings;
 }
 

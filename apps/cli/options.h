@@ -1,5 +1,5 @@
 // The one table of options: flag names, environment variable, key of the config file, field, range, default and help
-// are all derived from one row. Sources in order: command line, environment, config file, default.
+// are all derived from one row. Sources in order: command line, environment, config file, preset (presets.h), default.
 #pragma once
 
 #include <cstdint>

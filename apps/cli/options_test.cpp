@@ -7,6 +7,7 @@
 
 #include "engine.h"
 #include "help.h"
+#include "presets.h"
 
 namespace kedge::cli {
 namespace {
@@ -144,6 +145,39 @@ TEST(ReadSettings, CommandLineThenEnvironmentThenFileThenDefault) {
   EXPECT_EQ(settings->top_p, 0.95F);
 }
 
+TEST(ReadSettings, APresetFillsWhatIsGivenNowhere) {
+  const auto values = [](const Result<Settings>& s) {
+    EXPECT_TRUE(s.ok());
+    return std::vector<float>{s->temperature, s->repeat_penalty, s->length_penalty};
+  };
+  const std::vector<float> compressed = {0.5F, 1.2F, 1.1F};
+  EXPECT_EQ(values(read({})), (std::vector<float>{0.8F, 1, 1}));
+  EXPECT_EQ(values(read({"--preset", "none"})), values(read({})));
+  EXPECT_EQ(values(read({"--preset", "compressed"})), compressed);
+  EXPECT_EQ(values(read({}, {{"KEDGE_PRESET", "compressed"}})), compressed);
+  // The order of flags means nothing, and a value that is the default's is still given.
+  EXPECT_EQ(values(read({"--temp", "0.8", "--preset", "compressed"})), (std::vector<float>{0.8F, 1.2F, 1.1F}));
+  EXPECT_EQ(values(read({"--preset", "compressed", "--repeat-penalty", "1"})), (std::vector<float>{0.5F, 1, 1.1F}));
+  EXPECT_EQ(values(read({"--preset", "compressed"}, {{"KEDGE_LENGTH_PENALTY", "2"}})),
+            (std::vector<float>{0.5F, 1.2F, 2}));
+  const TempFile file("preset = \"compressed\"\ntemp = 0.25\n");
+  EXPECT_EQ(values(read({"--config", file.path()})), (std::vector<float>{0.25F, 1.2F, 1.1F}));
+  EXPECT_EQ(read({"--preset", "compressed"})->top_k, read({})->top_k);
+  EXPECT_EQ(error_of({"--preset", "compresed"}),
+            "--preset: unknown value 'compresed', the nearest is 'compressed' (none|compressed)");
+}
+
+TEST(ReadSettings, EveryValueOfAPresetIsOneOfRun) {
+  for (const OptionSpec& row : option_table()) {
+    const std::string_view value = preset_value("compressed", row.key());
+    if (value.empty())
+      continue;
+    Settings settings;
+    EXPECT_NE(row.verbs & kRun, 0U) << row.name;
+    EXPECT_TRUE(assign(row, value, "preset", settings).ok()) << row.name;
+  }
+}
+
 TEST(ReadSettings, MistakesNameTheNearest) {
   EXPECT_NE(error_of({"--nosuch"}).find("'--nosuch', the nearest is --"), std::string::npos);
   EXPECT_NE(error_of({"--kv-buget", "1MiB"}).find("the nearest is --kv-budget"), std::string::npos);
@@ -165,6 +199,9 @@ TEST(ReadSettings, NumbersAreChecked) {
   EXPECT_NE(error_of({"-n", "-2"}).find("outside -1.."), std::string::npos);
   EXPECT_NE(error_of({"-c", "99999999999999999999"}).find("outside"), std::string::npos);
   EXPECT_NE(error_of({"--top-p", "nan"}).find("outside"), std::string::npos);
+  EXPECT_EQ(error_of({"--length-penalty", "0"}), "--length-penalty: '0' is outside 0.01..100");
+  EXPECT_EQ(read({"--length-penalty", "0.01"})->length_penalty, 0.01F);
+  EXPECT_EQ(error_of({"--length-penalty", "0.00999"}), "--length-penalty: '0.00999' is outside 0.01..100");
   EXPECT_NE(error_of({"-n", ""}).find("not a whole number"), std::string::npos);
   EXPECT_NE(error_of({}, {{"KEDGE_THREADS", "many"}}).find("KEDGE_THREADS: 'many'"), std::string::npos);
   EXPECT_NE(error_of({"-m"}).find("--model"), std::string::npos);

@@ -6,6 +6,7 @@
 
 #include "base/output_file.h"
 #include "console.h"
+#include "engine.h"
 #include "text_input.h"
 
 namespace kedge::cli {
@@ -71,7 +72,22 @@ SamplerOptions sampler_options(const Settings& settings, uint32_t seed) {
           .min_p = settings.min_p,
           .repeat_penalty = settings.repeat_penalty,
           .repeat_last_n = settings.repeat_last_n,
+          .length_penalty = settings.length_penalty,
           .seed = seed};
+}
+
+std::string sampling_text(const SamplerOptions& options) {
+  std::string text = "temp " + format_real(static_cast<double>(options.temperature), 2);
+  const auto add = [&text](const char* name, double value, int digits) {
+    text += std::string(", ") + name + " " + format_real(value, digits);
+  };
+  add("top-k", options.top_k, 0);
+  add("top-p", static_cast<double>(options.top_p), 2);
+  add("min-p", static_cast<double>(options.min_p), 2);
+  add("repeat-penalty", static_cast<double>(options.repeat_penalty), 2);
+  add("repeat-last-n", options.repeat_last_n, 0);
+  add("length-penalty", static_cast<double>(options.length_penalty), 2);
+  return text + ", seed " + std::to_string(options.seed);
 }
 
 Status print_text(std::string_view text) { return write_all(STDOUT_FILENO, text, "standard output"); }

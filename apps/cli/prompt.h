@@ -25,6 +25,7 @@ Status check_context(const Settings& settings, int64_t n_tokens);
 // The seed to use: the one given, or a random one.
 uint32_t resolve_seed(const Settings& settings);
 SamplerOptions sampler_options(const Settings& settings, uint32_t seed);
+std::string sampling_text(const SamplerOptions& options);  // "temp 0.80, top-k 40, ...", one line for people
 
 // Prints text to standard output. Error failed.
 Status print_text(std::string_view text);

@@ -249,8 +249,10 @@ Result<int> ask_questions(const Settings& settings, SessionOptions options) {
 
   const Stats before = session.stats();
   nlohmann::ordered_json answers = nlohmann::ordered_json::array();
-  RunOutcome outcome{
-      .finish_reason = "questions", .seed = session.sampler().seed, .session_tokens = opened->reused_tokens};
+  RunOutcome outcome{.finish_reason = "questions",
+                     .preset = settings.preset,
+                     .sampler = session.sampler(),
+                     .session_tokens = opened->reused_tokens};
   Status status = read_tokens(session, opened->unread, settings, "prompt");
   const Stats read = since(session.stats(), before);
   if (status) {

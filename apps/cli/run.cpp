@@ -85,7 +85,7 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
   const Result<std::vector<Token>> tokens = tokens_of(model, settings, text);
   if (!tokens)
     return tokens.error();
-  uint32_t seed = resolve_seed(settings);
+  const uint32_t seed = resolve_seed(settings);
   options.seed = seed;
   options.expected_prompt = static_cast<int64_t>(tokens->size());
   options.expected_generated = settings.predict;  // -1: open-ended
@@ -97,19 +97,19 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
     return opened.error();
   Session& session = *opened->session;
   choose_sampler(session, settings, seed, opened->restored);
-  seed = session.sampler().seed;
   Result<std::string> start = describe(model, session.options(), session.stats().policy);
   if (!start)
     return start.error();
   const ModelInfo& info = model.info();
-  detail("seed " + std::to_string(seed) + ", " + std::to_string(info.n_threads) + " threads, " + info.kernels +
-         " kernels, " + info.prompt_weights + " prompt weights, mmap " + info.mmap);
+  detail(std::to_string(info.n_threads) + " threads, " + info.kernels + " kernels, " + info.prompt_weights +
+         " prompt weights, mmap " + info.mmap);
 
   const Stats before = session.stats();
   Result<RunOutcome> outcome = complete(model, session, settings, opened->unread, *start);
   if (!outcome)
     return outcome.error();
-  outcome->seed = seed;
+  outcome->preset = settings.preset;
+  outcome->sampler = session.sampler();
   outcome->session_tokens = opened->reused_tokens;
   const Stats done = since(session.stats(), before);
   note(end_line(done, *outcome));

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,25 @@ std::string protected_text(const Stats& stats) {
   add(stats.protected_domain, "of the domain");
   add(stats.protected_dropped, "given up");
   return text;
+}
+
+// 0.95F as 0.95 and not as the double next to it.
+double as_written(float value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", static_cast<double>(value));
+  return std::strtod(text, nullptr);
+}
+
+nlohmann::ordered_json sampling_json(const RunOutcome& outcome) {
+  const SamplerOptions& s = outcome.sampler;
+  return {{"preset", outcome.preset},
+          {"temperature", as_written(s.temperature)},
+          {"top_k", s.top_k},
+          {"top_p", as_written(s.top_p)},
+          {"min_p", as_written(s.min_p)},
+          {"repeat_penalty", as_written(s.repeat_penalty)},
+          {"repeat_last_n", s.repeat_last_n},
+          {"length_penalty", as_written(s.length_penalty)}};
 }
 
 double rate(int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
@@ -79,7 +99,8 @@ std::string stats_json(const Stats& stats, const RunOutcome& outcome, int64_t pe
       {"anchor_recomputations", stats.anchor_recomputations},
       {"anchor_drift", stats.anchor_drift},
       {"anchor_drift_max", stats.anchor_drift_max},
-      {"seed", outcome.seed},
+      {"seed", outcome.sampler.seed},
+      {"sampling", sampling_json(outcome)},
       {"session_tokens", outcome.session_tokens},
       {"protected_tokens",
        {{"spans", stats.protected_spans},

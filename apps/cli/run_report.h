@@ -13,7 +13,8 @@ namespace kedge::cli {
 struct RunOutcome {
   int64_t generated_tokens = 0;
   std::string finish_reason;
-  uint32_t seed = 0;
+  std::string preset = "none";
+  SamplerOptions sampler;      // as it was used, seed included
   int64_t session_tokens = 0;  // that were restored and not read
   bool read_whole_prompt = false;
 };

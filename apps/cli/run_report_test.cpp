@@ -15,18 +15,19 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
   stats.decode_seconds = 3;
   stats.keep = 0.25;
   stats.policy = "andpro";
+  const RunOutcome outcome{.generated_tokens = 10,
+                           .finish_reason = "length",
+                           .preset = "compressed",
+                           .sampler = {.temperature = 0.5F, .top_p = 0.95F, .length_penalty = 1.1F, .seed = 5}};
   const auto json =
-      nlohmann::json::parse(stats_json(stats, {.generated_tokens = 10, .finish_reason = "length", .seed = 5}, 77,
-                                       {{.evictions = 2, .heads = {{.rows = 3, .evicted = 4}}}}));
-  for (const char* key : {"prompt_tokens", "generated_tokens", "prefill_tok_s",
-                          "decode_tok_s",  "kv_live_bytes",    "kv_peak_bytes",
-                          "kv_full_bytes", "kv_budget_bytes",  "keep",
-                          "evicted_rows",  "discarded_rows",   "gate_threshold",
-                          "policy",        "policy_ms",        "peak_rss_bytes",
-                          "finish_reason", "policy_fallbacks", "policy_fallback_rounds",
-                          "decode_p50_ms", "decode_p99_ms",    "decode_max_ms",
-                          "budget_share",  "difficulty",       "anchor_recomputations",
-                          "anchor_drift",  "anchor_drift_max"}) {
+      nlohmann::json::parse(stats_json(stats, outcome, 77, {{.evictions = 2, .heads = {{.rows = 3, .evicted = 4}}}}));
+  for (const char* key : {"prompt_tokens",  "generated_tokens",      "prefill_tok_s",    "decode_tok_s",
+                          "kv_live_bytes",  "kv_peak_bytes",         "kv_full_bytes",    "kv_budget_bytes",
+                          "keep",           "evicted_rows",          "policy",           "policy_ms",
+                          "peak_rss_bytes", "finish_reason",         "policy_fallbacks", "policy_fallback_rounds",
+                          "decode_p50_ms",  "decode_p99_ms",         "decode_max_ms",    "budget_share",
+                          "difficulty",     "anchor_recomputations", "anchor_drift",     "anchor_drift_max",
+                          "discarded_rows", "gate_threshold"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["generated_tokens"], 10);
@@ -36,6 +37,9 @@ TEST(StatsJson, HasEveryKeyOfTheContract) {
   EXPECT_EQ(json["peak_rss_bytes"], 77);
   EXPECT_EQ(json["finish_reason"], "length");
   EXPECT_EQ(json["seed"], 5);
+  EXPECT_EQ(json["sampling"].dump(),
+            R"({"length_penalty":1.1,"min_p":0.05,"preset":"compressed","repeat_last_n":64,"repeat_penalty":1.0,)"
+            R"("temperature":0.5,"top_k":40,"top_p":0.95})");
   EXPECT_EQ(json["layers"][0]["evictions"], 2);
   EXPECT_EQ(json["layers"][0]["heads"][0]["rows"], 3);
   EXPECT_EQ(json["layers"][0]["heads"][0]["evicted"], 4);

@@ -164,10 +164,12 @@ void choose_sampler(Session& session, const Settings& settings, uint32_t seed, b
   const SamplerOptions saved = session.sampler();
   const bool same = wanted.temperature == saved.temperature && wanted.top_k == saved.top_k &&
                     wanted.top_p == saved.top_p && wanted.min_p == saved.min_p &&
-                    wanted.repeat_penalty == saved.repeat_penalty && wanted.repeat_last_n == saved.repeat_last_n;
+                    wanted.repeat_penalty == saved.repeat_penalty && wanted.repeat_last_n == saved.repeat_last_n &&
+                    wanted.length_penalty == saved.length_penalty;
   const bool same_seed = !settings.seed || *settings.seed < 0 || wanted.seed == saved.seed;
   if (!restored || !same || !same_seed)
     session.set_sampler(wanted);
+  detail("sampling: " + sampling_text(session.sampler()));
 }
 
 Status check_session_writable(const Settings& settings) {

@@ -50,6 +50,8 @@ struct Settings {
   float min_p = 0.05F;
   float repeat_penalty = 1.0F;
   int repeat_last_n = 64;
+  float length_penalty = 1.0F;
+  std::string preset = "none";
 
   // The KV budget
   std::string kv_budget;

@@ -68,11 +68,11 @@ struct SamplerOptions {
   float min_p = 0.05F;
   float repeat_penalty = 1.0F;
   int repeat_last_n = 64;
-  uint32_t seed = 0xFFFFFFFF;  // that value: random
+  float length_penalty = 1.0F;  // the odds of ending, at each token and before temperature, are divided by it
+  uint32_t seed = 0xFFFFFFFF;   // that value: random
 };
 
-// Whether a mark stands when its rows are in the way: firm marks do (what does not fit beside them is an error),
-// yielding ones are dropped before anything is evicted.
+// When a mark's rows are in the way: a firm one stands (what does not fit is an error), a yielding one is dropped.
 enum class Mark { firm, yielding };
 
 class Session {

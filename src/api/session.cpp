@@ -12,10 +12,20 @@
 namespace kedge {
 
 struct Session::Impl {
+  const model::Tokenizer* tokenizer = nullptr;  // the model's, which outlives its sessions
   std::unique_ptr<session::Timeline> timeline;
   std::unique_ptr<model::Sampler> sampler;
   model::SamplerState marked_sampler;
   std::string app_data;
+
+  // What ends an answer is looked up (the whole vocabulary) where a length penalty asks for it.
+  std::vector<Token> ends_for(float length_penalty) const {
+    return length_penalty == 1.0F ? std::vector<Token>() : tokenizer->end_tokens();
+  }
+  void resume_sampler(model::SamplerState state) {
+    state.options.end_tokens = ends_for(state.options.length_penalty);
+    sampler = std::make_unique<model::Sampler>(model::Sampler::resume(state));
+  }
 };
 
 // A test holds these against what create() takes.
@@ -30,6 +40,7 @@ Result<std::unique_ptr<Session>> Session::create(const Model& model, const Sessi
     return timeline.error();
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
+  session->impl_->tokenizer = model.impl().tokenizer.get();
   session->set_sampler({});
   return session;
 }
@@ -52,6 +63,7 @@ Result<std::unique_ptr<Session>> Session::fork(const SessionOptions& options) co
     return timeline.error();
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
+  session->impl_->tokenizer = impl_->tokenizer;
   session->set_sampler({});
   session->accept(impl_->timeline->tokens());
   return session;
@@ -63,7 +75,8 @@ Result<std::unique_ptr<Session>> Session::fork() const {
     return timeline.error();
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
-  session->impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(impl_->sampler->state()));
+  session->impl_->tokenizer = impl_->tokenizer;
+  session->impl_->resume_sampler(impl_->sampler->state());
   session->impl_->app_data = impl_->app_data;
   return session;
 }
@@ -79,7 +92,7 @@ void Session::drop_mark() { impl_->timeline->drop_mark(); }
 Status Session::rewind() {
   Status status = impl_->timeline->rewind();
   if (status)
-    impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(impl_->marked_sampler));
+    impl_->resume_sampler(impl_->marked_sampler);
   return status;
 }
 
@@ -90,7 +103,7 @@ Status Session::rewind(int64_t n_tokens) {
   // Random numbers that were drawn stay drawn; what the repeat penalty looks back on is what is left.
   model::SamplerState state = impl_->sampler->state();
   state.recent.clear();
-  impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(state));
+  impl_->resume_sampler(std::move(state));
   accept(impl_->timeline->tokens());
   return status;
 }
@@ -111,9 +124,10 @@ Result<std::unique_ptr<Session>> Session::restore(const Model& model, const std:
     return timeline.error();
   std::unique_ptr<Session> session(new Session());
   session->impl_->timeline = *std::move(timeline);
+  session->impl_->tokenizer = model.impl().tokenizer.get();
   session->set_sampler({});
   if (view->header.sampler)
-    session->impl_->sampler = std::make_unique<model::Sampler>(model::Sampler::resume(*view->header.sampler));
+    session->impl_->resume_sampler(*view->header.sampler);
   session->impl_->app_data = std::move(view->app_data);
   return session;
 }
@@ -137,13 +151,16 @@ std::span<const Token> Session::tokens() const { return impl_->timeline->tokens(
 const SessionOptions& Session::options() const { return impl_->timeline->options(); }
 
 void Session::set_sampler(const SamplerOptions& options) {
-  impl_->sampler = std::make_unique<model::Sampler>(model::SamplerOptions{.temperature = options.temperature,
-                                                                          .top_k = options.top_k,
-                                                                          .top_p = options.top_p,
-                                                                          .min_p = options.min_p,
-                                                                          .repeat_penalty = options.repeat_penalty,
-                                                                          .repeat_last_n = options.repeat_last_n,
-                                                                          .seed = options.seed});
+  impl_->sampler =
+      std::make_unique<model::Sampler>(model::SamplerOptions{.temperature = options.temperature,
+                                                             .top_k = options.top_k,
+                                                             .top_p = options.top_p,
+                                                             .min_p = options.min_p,
+                                                             .repeat_penalty = options.repeat_penalty,
+                                                             .repeat_last_n = options.repeat_last_n,
+                                                             .length_penalty = options.length_penalty,
+                                                             .seed = options.seed,
+                                                             .end_tokens = impl_->ends_for(options.length_penalty)});
 }
 
 SamplerOptions Session::sampler() const {
@@ -154,6 +171,7 @@ SamplerOptions Session::sampler() const {
           .min_p = o.min_p,
           .repeat_penalty = o.repeat_penalty,
           .repeat_last_n = o.repeat_last_n,
+          .length_penalty = o.length_penalty,
           .seed = o.seed};
 }
 

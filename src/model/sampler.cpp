@@ -1,6 +1,7 @@
 #include <llama.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <unordered_set>
@@ -87,12 +88,15 @@ struct Sampler::Impl {
   uint32_t seed = 0;
   uint64_t n_draws = 0;
   bool penalises = false;
+  bool lengthens = false;
   std::unique_ptr<llama_sampler, SamplerFree> chain;
   std::vector<llama_token_data> candidates;
   std::vector<Candidate> heap;
-  std::vector<Token> recent;  // the last repeat_last_n accepted, oldest first; only kept when penalties need it
+  std::vector<float> adjusted;  // f32 [n_vocab], with rarer ends
+  std::vector<Token> recent;    // the last repeat_last_n accepted, oldest first; only kept when penalties need it
 
   void build_chain();
+  std::span<const float> with_rarer_ends(std::span<const float> logits);
   void choose_candidates(std::span<const float> logits);
 };
 
@@ -113,6 +117,18 @@ void Sampler::Impl::build_chain() {
   llama_sampler_chain_add(c, llama_sampler_init_min_p(o.min_p, 1));
   llama_sampler_chain_add(c, llama_sampler_init_temp(o.temperature));
   llama_sampler_chain_add(c, llama_sampler_init_dist(seed));
+}
+
+std::span<const float> Sampler::Impl::with_rarer_ends(std::span<const float> logits) {
+  if (!lengthens)
+    return logits;
+  adjusted.assign(logits.begin(), logits.end());
+  const float less = std::log(options.length_penalty);
+  for (const Token token : options.end_tokens) {
+    if (token >= 0 && static_cast<size_t>(token) < adjusted.size())
+      adjusted[static_cast<size_t>(token)] -= less;
+  }
+  return adjusted;
 }
 
 // The chain sorts and searches what it is given: over a whole vocabulary that is most of a millisecond. Only the tokens
@@ -149,6 +165,7 @@ Sampler::Sampler(const SamplerOptions& options) : impl_(std::make_unique<Impl>()
   impl_->options = options;
   impl_->seed = options.seed == 0xFFFFFFFF ? std::random_device{}() : options.seed;
   impl_->penalises = options.repeat_penalty != 1.0F && options.repeat_penalty > 0 && options.repeat_last_n > 0;
+  impl_->lengthens = options.length_penalty != 1.0F && options.length_penalty > 0 && !options.end_tokens.empty();
   impl_->build_chain();
 }
 
@@ -177,6 +194,7 @@ Sampler::Sampler(Sampler&&) noexcept = default;
 
 Token Sampler::sample(std::span<const float> logits) {
   check(!logits.empty(), "sample: no logits");
+  logits = impl_->with_rarer_ends(logits);
   if (impl_->options.temperature <= 0 && !impl_->penalises)
     return argmax(logits);
   impl_->choose_candidates(logits);

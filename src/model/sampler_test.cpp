@@ -174,12 +174,103 @@ TEST(Sampler, OurTopKChangesNothingTheChainWouldSay) {
   }
 }
 
+// The plain meaning of a length penalty X: every probability of an end token is divided by X, all are made to sum to
+// one again.
+std::vector<double> with_rarer_ends(const std::vector<float>& logits, const std::set<Token>& ends, double penalty) {
+  std::vector<double> p;
+  double sum = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    p.push_back(std::exp(static_cast<double>(logits[id])) / (ends.contains(static_cast<Token>(id)) ? penalty : 1.0));
+    sum += p.back();
+  }
+  for (double& each : p)
+    each /= sum;
+  return p;
+}
+
+TEST(Sampler, ALengthPenaltyDividesTheOddsOfEnding) {
+  // An offset that is common to all logits means nothing.
+  for (const float offset : {0.0F, 30.0F, -30.0F}) {
+    const std::vector<float> logits = {1.0F + offset, offset, 0.5F + offset, 1.5F + offset};
+    for (const float penalty : {0.25F, 1.1F, 4.0F}) {
+      const auto counts = histogram({.temperature = 1,
+                                     .top_k = 0,
+                                     .top_p = 1,
+                                     .min_p = 0,
+                                     .length_penalty = penalty,
+                                     .seed = 3,
+                                     .end_tokens = {3, 1}},
+                                    logits, 20000);
+      const std::vector<double> expected = with_rarer_ends(logits, {1, 3}, static_cast<double>(penalty));
+      for (Token id = 0; id < 4; ++id)
+        EXPECT_NEAR(counts.at(id) / 20000.0, expected[static_cast<size_t>(id)], 0.015) << penalty << " " << id;
+    }
+  }
+}
+
+TEST(Sampler, ALengthPenaltyMovesTheGreedyChoiceByItsLogarithm) {
+  const auto chosen = [](float lead, const SamplerOptions& options) {
+    return Sampler(options).sample(std::vector<float>{2, 2 + lead, 1, -kInf, kNan});
+  };
+  const SamplerOptions longer{.temperature = 0, .length_penalty = 1.1F, .end_tokens = {1, 99}};
+  EXPECT_EQ(chosen(0.096F, longer), 1);  // ln 1.1 = 0.0953
+  EXPECT_EQ(chosen(0.094F, longer), 0);
+  const SamplerOptions shorter{.temperature = 0, .length_penalty = 0.5F, .end_tokens = {1}};
+  EXPECT_EQ(chosen(-0.68F, shorter), 1);  // ln 2 = 0.693
+  EXPECT_EQ(chosen(-0.70F, shorter), 0);
+}
+
+TEST(Sampler, APenaltyOfEndsComesBeforeThatOfRepetitions) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(500);
+  for (float& l : logits)
+    l = normal(random);
+  const std::vector<Token> ends = {7, 130, 131};
+  for (const Token end : ends)
+    logits[static_cast<size_t>(end)] = 9;
+  Sampler sampler(
+      {.temperature = 0, .repeat_penalty = 1.2F, .repeat_last_n = 6, .length_penalty = 20, .end_tokens = ends});
+  std::vector<Token> history;
+  for (int step = 0; step < 60; ++step) {
+    std::vector<float> adjusted = logits;
+    for (const Token end : ends)
+      adjusted[static_cast<size_t>(end)] -= std::log(20.0F);
+    for (const Token t :
+         std::set<Token>(history.end() - std::min<long>(6, static_cast<long>(history.size())), history.end())) {
+      float& l = adjusted[static_cast<size_t>(t)];
+      l = l <= 0 ? l * 1.2F : l / 1.2F;
+    }
+    const auto expected = static_cast<Token>(std::max_element(adjusted.begin(), adjusted.end()) - adjusted.begin());
+    ASSERT_EQ(sampler.sample(logits), expected) << step;
+    sampler.accept(expected);
+    history.push_back(expected);
+  }
+}
+
+TEST(Sampler, PenaltiesOfOneDrawTheSameTokens) {
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal(0, 2);
+  Sampler plain({.temperature = 0.8F, .seed = 11});
+  Sampler off({.temperature = 0.8F, .repeat_penalty = 1, .length_penalty = 1, .seed = 11, .end_tokens = {0, 1, 2}});
+  for (int step = 0; step < 200; ++step) {
+    std::vector<float> logits(300);
+    for (float& l : logits)
+      l = normal(random);
+    const Token token = plain.sample(logits);
+    ASSERT_EQ(token, off.sample(logits)) << step;
+    plain.accept(token);
+    off.accept(token);
+  }
+}
+
 TEST(Sampler, ASavedStateDrawsWhatWouldHaveBeenDrawn) {
   const std::vector<float> logits = falling(500);
   for (const SamplerOptions& options :
        {SamplerOptions{.temperature = 1.0F, .seed = 4}, SamplerOptions{.temperature = 1.0F, .top_k = 1, .seed = 4},
         SamplerOptions{.temperature = 0.9F, .top_k = 0, .repeat_penalty = 1.5F, .repeat_last_n = 7},
         SamplerOptions{.temperature = 0, .repeat_penalty = 2.0F, .repeat_last_n = 3},
+        SamplerOptions{.temperature = 1.0F, .length_penalty = 3.0F, .seed = 4, .end_tokens = {0, 40}},
         SamplerOptions{.temperature = 0}}) {
     Sampler sampler(options);
     for (int i = 0; i < 25; ++i)

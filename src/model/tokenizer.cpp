@@ -115,6 +115,14 @@ bool Tokenizer::adds_bos() const { return llama_vocab_get_add_bos(impl_->vocab);
 bool Tokenizer::is_end_of_generation(Token token) const {
   return token >= 0 && token < impl_->n_vocab && llama_vocab_is_eog(impl_->vocab, token);
 }
+std::vector<Token> Tokenizer::end_tokens() const {
+  std::vector<Token> ends;
+  for (Token token = 0; token < impl_->n_vocab; ++token) {
+    if (is_end_of_generation(token))
+      ends.push_back(token);
+  }
+  return ends;
+}
 bool Tokenizer::is_control(Token token) const {
   return token >= 0 && token < impl_->n_vocab && llama_vocab_is_control(impl_->vocab, token);
 }

@@ -26,6 +26,7 @@ class Tokenizer {
   Token eos() const;
   bool adds_bos() const;
   bool is_end_of_generation(Token token) const;
+  std::vector<Token> end_tokens() const;  // all that end a generation
   bool is_control(Token token) const;
   bool is_marker(Token token) const;  // control, or defined by the model's users, such as chat markers
   // parse_special: markers such as <|im_start|> become their tokens. add_special: BOS/EOS as the model wants them.
@@ -54,7 +55,9 @@ struct SamplerOptions {
   float min_p = 0.05F;
   float repeat_penalty = 1.0F;
   int repeat_last_n = 64;
-  uint32_t seed = 0xFFFFFFFF;  // that value: random
+  float length_penalty = 1.0F;         // the odds of an end token against all others are divided by it
+  uint32_t seed = 0xFFFFFFFF;          // that value: random
+  std::vector<Token> end_tokens = {};  // those that end an answer; only read with a length penalty
 };
 
 // What a sampler is at one moment: the same state draws the same tokens.
@@ -64,7 +67,10 @@ struct SamplerState {
   std::vector<Token> recent;  // what the repeat penalty looks back on, oldest first; empty where it is off
 };
 
-// A sampler chain of libllama fed by our own top-k. Greedy does not touch the chain.
+// A sampler chain of libllama fed by our own top-k. Greedy does not touch the chain. The length penalty X comes before
+// everything else: logit[e] -= ln X for each end token e, so that e^logit[e], and with it the odds of ending at this
+// token, are divided by X. Ours: the length penalty of beam search compares whole answers, which a sampler never has.
+// Unlike a factor on the logit it does not depend on what a softmax ignores, the common offset of all logits.
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);

@@ -26,6 +26,7 @@ constexpr std::array<const char*, 3> kOrders = {"automatic", "layer_major", "chu
 
 class Writer {
  public:
+  bool has(const char*) const { return true; }
   template <typename T>
   void integer(const char* name, T& value, int64_t, int64_t) {
     json_[name] = value;
@@ -66,6 +67,7 @@ class Reader {
  public:
   Reader(const Json& json, std::string path, std::string& error) : json_(json), path_(std::move(path)), error_(error) {}
 
+  bool has(const char* name) const { return json_.contains(name); }
   template <typename T>
   void integer(const char* name, T& value, int64_t least, int64_t most) {
     const Json* field = find(name);
@@ -266,6 +268,8 @@ void visit_sampler(Visitor& v, model::SamplerState& s) {
   v.real("min_p", s.options.min_p, -kMostTime, kMostTime);
   v.real("repeat_penalty", s.options.repeat_penalty, -kMostTime, kMostTime);
   v.integer("repeat_last_n", s.options.repeat_last_n, INT32_MIN, INT32_MAX);
+  if (v.has("length_penalty"))  // files of before it hold none: 1
+    v.real("length_penalty", s.options.length_penalty, -kMostTime, kMostTime);
   v.integer("seed", s.options.seed, 0, UINT32_MAX);
   v.unsigned_integer("n_draws", s.n_draws, kMostDraws);
 }
