@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "door.h"
-#include "kernels/half.h"
+#include "gate/standardise.h"
 #include "session/timeline.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
@@ -88,7 +88,7 @@ TEST_F(Collects, FeaturesAreOfOneMoment) {
     return static_cast<size_t>(std::ranges::find(features, feature) - features.begin());
   };
   const auto value = [&](size_t layer, size_t row, size_t head, gate::Feature feature) {
-    return f16_to_f32(shard.layers[layer].features[(row * 2 + head) * features.size() + column(feature)]);
+    return gate::widen(shard.layers[layer].features[(row * 2 + head) * features.size() + column(feature)]);
   };
   for (size_t layer = 0; layer < 3; ++layer) {
     for (size_t row = 0; row < shard.shape.n_aged; ++row) {
