@@ -4,7 +4,7 @@
     KEDGE=build/kedge KEDGE_MODEL=model.gguf bench/gate_inputs.py --train texts/*.txt --held-out a.txt,b.txt \\
         --eval report.txt manual.txt --out inputs/ [--train-tokens 120000] [--samples 12] [-t 2]
 
-1. `kedge train-gate --gate-input hidden,key-value,access,attention,all`: labels once, a gate for each, in OUT/gates.
+1. `kedge train-gate --gate-input hidden,key-value,...`: labels once, a gate for each, in OUT/gates.
    Labels that are there are used; so are gates, unless --anew.
 2. `kedge eval kld` of policy `gate` with each of them over seeded windows of each text of --eval, the same for all;
    OUT/kld has the run folders, and a run that was stopped goes on.
@@ -23,7 +23,7 @@ import pathlib
 import subprocess
 import sys
 
-INPUTS = ["hidden", "key-value", "access", "attention", "all"]
+INPUTS = ["hidden", "key-value", "access", "attention", "all", "echo", "all-echo"]
 
 
 def run(command, log):

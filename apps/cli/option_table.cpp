@@ -202,7 +202,9 @@ constexpr OptionSpec kTable[] = {
      kAny, kAnyMax, "both|future|repeat"},
     {"", "--gate-input", "LIST", kGroupTraining, kTrain, &Settings::gate_input,
      "what the gate sees, a gate for each: hidden, key-value (of a row when it is written), access, attention (of a "
-     "row at every eviction), all (hidden, and all that is seen at an eviction)"},
+     "row at every eviction), all (hidden, and all that is seen at an eviction), echo (what the text's own queries "
+     "look "
+     "at), all-echo"},
     {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
      1e9},
     {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,

@@ -14,8 +14,8 @@ namespace kedge::train {
 
 std::vector<gate::Feature> collected_features() {
   using gate::Feature;
-  return {Feature::attention, Feature::window_max, Feature::window_mean, Feature::last_access,
-          Feature::age,       Feature::key_norm,   Feature::value_norm};
+  return {Feature::attention, Feature::window_max, Feature::window_mean, Feature::last_access, Feature::age,
+          Feature::key_norm,  Feature::value_norm, Feature::past,        Feature::echo};
 }
 
 Collector::Collector(const session::Engine& engine, const CollectOptions& options)
@@ -177,11 +177,11 @@ Status Collector::read_labels(std::span<const Token> tokens, const Sample& sampl
 }
 
 // The tokens before the cut once more: what an eviction there would see of its rows. The attention that they have had
-// comes with a policy that reads it; the queries, with the window that is asked for.
+// and their echoes come with a policy that reads both; the queries, with the window that is asked for.
 Status Collector::read_features(std::span<const Token> tokens, const Sample& sample, Shard& shard) const {
   SessionOptions options;
   options.budget = *parse_budget("50%");
-  options.policy = "h2o";
+  options.policy = "h2o/error:echo=0.1";
   options.order = PrefillOrder::layer_major;
   options.expected_prompt = sample.cut;
   options.expected_generated = 0;

@@ -139,7 +139,7 @@ void add_line(std::string& csv, const std::string& name, const char* stage, cons
 }  // namespace
 
 std::string append_input(GateInput input) {
-  if (input == GateInput::access || input == GateInput::attention)
+  if (input == GateInput::access || input == GateInput::attention || input == GateInput::echo)
     return "none";
   return input == GateInput::key_value ? "key_value" : "hidden";
 }
@@ -157,6 +157,13 @@ std::vector<gate::Feature> ageing_features(GateInput input) {
     case GateInput::all:
       return {Feature::logit,       Feature::attention, Feature::window_max, Feature::window_mean,
               Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm};
+    case GateInput::echo:
+      return {Feature::past, Feature::echo, Feature::age};
+    case GateInput::all_echo: {
+      std::vector<Feature> features = ageing_features(GateInput::all);
+      features.insert(features.end(), {Feature::past, Feature::echo});
+      return features;
+    }
   }
   return {};
 }

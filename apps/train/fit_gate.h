@@ -11,13 +11,15 @@
 
 namespace kedge::train {
 
-// What a gate may see of a row. Names for people: hidden, key-value, access, attention, all.
+// What a gate may see of a row. Names for people: hidden, key-value, access, attention, all, echo, all-echo.
 enum class GateInput {
   hidden,     // what the layer's projections see, when the row is written
   key_value,  // keys before their rotation and values of all kv heads, when the row is written
   access,     // at every eviction: the attention that it has had, its last access, its age
   attention,  // at every eviction: the weights that the newest queries give it
-  all,        // hidden when the row is written, and all features at every eviction
+  all,        // hidden when the row is written, and at every eviction all that costs no echoes
+  echo,       // at every eviction: what the text's own queries look at (session/echo.h), its age
+  all_echo,   // all, and echoes
 };
 std::string append_input(GateInput input);                    // of gate::kInputs
 std::vector<gate::Feature> ageing_features(GateInput input);  // empty: no ageing stage

@@ -23,7 +23,9 @@ std::vector<std::string> names_of(const std::string& list) {
 constexpr int kMostAgeingWindow = 1024;  // queries that a session keeps for scorers
 
 // By GateInput.
-constexpr std::array<const char*, 5> kInputNames = {"hidden", "key-value", "access", "attention", "all"};
+constexpr std::array<const char*, 7> kInputNames = {"hidden", "key-value", "access",  "attention",
+                                                    "all",    "echo",      "all-echo"};
+constexpr const char* kInputsAllowed = "hidden, key-value, access, attention, all, echo, all-echo";
 
 Result<std::vector<GateInput>> inputs_of(const std::string& list) {
   std::vector<GateInput> inputs;
@@ -32,14 +34,13 @@ Result<std::vector<GateInput>> inputs_of(const std::string& list) {
     const auto input = static_cast<GateInput>(found - kInputNames.begin());
     if (found == kInputNames.end() || std::ranges::count(inputs, input) > 0) {
       return Error{ErrorCode::usage, "--gate-input: found '" + name + "'" +
-                                         (found == kInputNames.end() ? "" : " twice") +
-                                         ", allowed hidden, key-value, access, attention, all, each once"};
+                                         (found == kInputNames.end() ? "" : " twice") + ", allowed " + kInputsAllowed +
+                                         ", each once"};
     }
     inputs.push_back(input);
   }
   if (inputs.empty())
-    return Error{ErrorCode::usage,
-                 "--gate-input: found '" + list + "', allowed hidden, key-value, access, attention, all"};
+    return Error{ErrorCode::usage, "--gate-input: found '" + list + "', allowed " + kInputsAllowed};
   return inputs;
 }
 

@@ -92,6 +92,10 @@ class Columns {
         return log_of(key_norm_[i], kLeastNorm);
       case Feature::value_norm:
         return log_of(value_norm_[i], kLeastNorm);
+      case Feature::past:
+        return log_of(in_.past[i], kLeastWeight);
+      case Feature::echo:
+        return log_of(in_.echo[i], kLeastWeight);
     }
     return 0;
   }
@@ -113,6 +117,7 @@ Needs ageing_needs(const gate::AgeingInfo& info) {
   return {.window = has_window ? info.window : 0,
           .values = has_window || info.asks(Feature::key_norm) || info.asks(Feature::value_norm),
           .attention_sum = info.asks(Feature::attention),
+          .echo = info.asks(Feature::past) || info.asks(Feature::echo),
           .gate = info.asks(Feature::logit),
           .ageing = true};
 }
@@ -121,6 +126,8 @@ std::vector<float> ageing_features(const HeadInput& in, const gate::AgeingInfo& 
   const auto n_rows = static_cast<size_t>(in.rows.n_rows);
   check(!info.asks(Feature::logit) || in.gate.size() == n_rows, "the gate has said something of every row");
   check(!info.asks(Feature::attention) || in.attention_sum.size() == n_rows, "an ageing stage needs attention sums");
+  check(!ageing_needs(info).echo || (in.past.size() == n_rows && in.echo.size() == n_rows),
+        "an ageing stage needs what the text's queries look at");
   const HeadInput head = last_queries(in, info.window);
   const Columns columns(head, info);
   std::vector<float> out;

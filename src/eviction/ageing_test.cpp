@@ -18,7 +18,8 @@ namespace {
 using gate::Feature;
 
 const std::vector<Feature> kAll = {Feature::logit,       Feature::attention, Feature::window_max, Feature::window_mean,
-                                   Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm};
+                                   Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm,
+                                   Feature::past,        Feature::echo};
 
 double norm_of(const std::vector<float>& rows, int row, int dim) {
   double square = 0;
@@ -65,6 +66,10 @@ double plain_feature(const SyntheticHead& head, const HeadInput& in, Feature fea
       return std::log(norm_of(head.k, i, in.rows.head_dim));
     case Feature::value_norm:
       return std::log(norm_of(head.v, i, in.rows.head_dim));
+    case Feature::past:
+      return std::log(std::max(double{in.past[i]}, 1e-8));
+    case Feature::echo:
+      return std::log(std::max(double{in.echo[i]}, 1e-8));
   }
   return 0;
 }
@@ -109,7 +114,7 @@ TEST(AgeingFeatures, AreFiniteWhereNothingWasSeen) {
   HeadInput in = head.input();
   in.n_window = 0;
   const std::vector<float> zeros(40, 0.0F);
-  in.attention_sum = zeros;
+  in.attention_sum = in.past = in.echo = zeros;
   for (const float one : ageing_features(in, {.features = kAll, .width = 0, .window = 32}))
     EXPECT_TRUE(std::isfinite(one));
 }

@@ -26,8 +26,10 @@ enum class Feature : uint8_t {
   age,          // log(tokens since it was written)
   key_norm,     // log ||k||
   value_norm,   // log ||v||
+  past,         // log of the mean weight that a sample of all queries gave it
+  echo,         // log of the largest weight that the text's own queries give it when they ask from behind the text
 };
-inline constexpr int kFeatures = 8;
+inline constexpr int kFeatures = 10;
 
 const char* feature_name(Feature feature);
 std::optional<Feature> feature_of(std::string_view name);
