@@ -56,8 +56,10 @@ float above(std::span<const float> ascending, double keep) {
   return ascending[std::min(at, ascending.size() - 1)];
 }
 
-// Logits as they come are logs of weights, far below 0: moves them and says where shares of the rows lie.
+}  // namespace
+
 void calibrate(gate::Gate& gate, std::vector<float> logits) {
+  gate.thresholds.clear();
   std::ranges::sort(logits);
   const float middle = above(logits, 0.5);
   for (gate::LayerGate& layer : gate.layers) {
@@ -69,8 +71,6 @@ void calibrate(gate::Gate& gate, std::vector<float> logits) {
     gate.thresholds.push_back({.keep = static_cast<float>(tenth) / 10, .threshold = 1 / (1 + std::exp(-logit))});
   }
 }
-
-}  // namespace
 
 Result<FittedGate> fit_gate(std::span<const ShardFile> train, std::span<const ShardFile> held_out,
                             const gate::GateInfo& info, const FitOptions& options, Executor& executor,

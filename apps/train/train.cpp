@@ -9,10 +9,10 @@
 #include "cli/console.h"
 #include "cli/engine.h"
 #include "cli/signals.h"
-#include "cli/text_input.h"
 #include "cli/verbs.h"
 #include "session/model_identity.h"
 #include "train/collect.h"
+#include "train/documents.h"
 #include "train/fit_gate.h"
 #include "train/settings.h"
 
@@ -20,40 +20,6 @@ namespace kedge::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Text {
-  std::vector<DocumentSize> sizes;
-  std::vector<std::vector<Token>> tokens;
-  std::string names;   // "a.txt, b.txt; held out: c.txt"
-  std::string sha256;  // of names and tokens
-};
-
-Result<Text> read_documents(const TrainSettings& train, const model::Tokenizer& tokenizer) {
-  Text text;
-  Sha256 hash;
-  std::string held_out;
-  for (const std::string& path : train.documents) {
-    Result<std::string> content = cli::read_text(path);
-    if (!content)
-      return content.error();
-    const std::string name = fs::path(path).filename();
-    const bool is_held_out = std::ranges::count(train.held_out, name) > 0;
-    std::string& list = is_held_out ? held_out : text.names;
-    list += (list.empty() ? "" : ", ") + name;
-    hash.add(name.data(), name.size());
-    hash.add(content->data(), content->size());
-    text.tokens.push_back(tokenizer.tokenize(*content, false, false));
-    text.sizes.push_back(
-        {.name = name, .n_tokens = static_cast<int64_t>(text.tokens.back().size()), .held_out = is_held_out});
-  }
-  for (const std::string& name : train.held_out) {
-    if (std::ranges::none_of(text.sizes, [&](const DocumentSize& d) { return d.name == name; }))
-      return Error{ErrorCode::usage, "--held-out: '" + name + "' is none of the documents"};
-  }
-  text.names += "; held out: " + (held_out.empty() ? "every tenth window" : held_out);
-  text.sha256 = Sha256::hex(hash.end());
-  return text;
-}
 
 std::string shard_path(const std::string& out, size_t index) {
   char name[32];
@@ -161,7 +127,7 @@ Status run(const cli::Settings& settings) {
   if (!model)
     return model.error();
   const session::Engine engine = (*model)->impl().engine();
-  const Result<Text> text = read_documents(*train, *engine.tokenizer);
+  const Result<Text> text = read_documents(train->documents, train->held_out, *engine.tokenizer);
   if (!text)
     return text.error();
   const std::vector<Window> windows = plan_windows(text->sizes, train->plan);
