@@ -14,6 +14,7 @@
 #include "train/collect.h"
 #include "train/documents.h"
 #include "train/fit_gate.h"
+#include "train/lm_program.h"
 #include "train/settings.h"
 
 namespace kedge::train {
@@ -131,11 +132,8 @@ Status run(const cli::Settings& settings) {
   if (!text)
     return text.error();
   const std::vector<Window> windows = plan_windows(text->sizes, train->plan);
-  const auto n_held_out = std::ranges::count_if(windows, [](const Window& w) { return w.held_out; });
-  if (n_held_out == 0 || n_held_out == static_cast<int64_t>(windows.size()))
-    return Error{ErrorCode::usage, "the documents give " + std::to_string(windows.size()) + " windows, " +
-                                       std::to_string(n_held_out) +
-                                       " of them held out; needed is at least one of each kind"};
+  if (Status both = both_kinds(windows); !both)
+    return both;
   std::error_code error;
   fs::create_directories(train->out, error);
   if (Status status = check_writable((fs::path(train->out) / "report.csv").string()); !status)
@@ -175,8 +173,16 @@ Status run(const cli::Settings& settings) {
 namespace kedge::cli {
 
 int train_gate_verb(const Settings& settings) {
-  const Status status = train::run(settings);
-  return status.ok() ? 0 : report(status.error());
+  // Before the labels' hours: what comes after them is there.
+  if (const Status there = settings.stage == "labels" ? Status() : train::find_lm_program(); !there)
+    return report(there.error());
+  if (settings.stage != "lm") {
+    if (const Status status = train::run(settings); !status)
+      return report(status.error());
+  }
+  if (settings.stage == "labels")
+    return 0;
+  return report(train::become_lm_program(settings.args));
 }
 
 }  // namespace kedge::cli

@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "session/model_identity.h"
 #include "train/fit_gate.h"
+#include "train_lm/step_columns.h"
 
 namespace kedge::lm {
 
@@ -63,14 +64,6 @@ std::vector<train::Window> spread(const std::vector<train::Window>& windows, siz
 }
 
 }  // namespace
-
-std::vector<std::string> step_columns(int n_layers) {
-  std::vector<std::string> names = {"step", "loss",   "lm_loss",       "level", "wanted_keep", "keep",
-                                    "tau",  "anneal", "learning_rate", "norm",  "adversarial", "seconds"};
-  for (int layer = 0; layer < n_layers; ++layer)
-    names.push_back("keep_" + std::to_string(layer));
-  return names;
-}
 
 Trainer::Trainer(TrainerInput input) : input_(std::move(input)) {
   const LmSettings& s = input_.settings;

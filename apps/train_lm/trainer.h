@@ -19,7 +19,7 @@
 
 namespace kedge::lm {
 
-// What a step was, for the report: the same numbers as TrainState::steps holds, before those of each layer.
+// What a step was.
 struct StepReport {
   int64_t step = 0;  // from 1
   StepPlan plan;
@@ -28,8 +28,6 @@ struct StepReport {
   int64_t n_tokens = 0;
   double seconds = 0;
 };
-inline constexpr uint64_t kStepColumns = 12;
-std::vector<std::string> step_columns(int n_layers);  // their names, then keep_0, keep_1, ...
 
 struct TrainerInput {
   Model& model;  // the engine; its gate is replaced
