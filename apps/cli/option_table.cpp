@@ -235,6 +235,9 @@ constexpr OptionSpec kTable[] = {
      "compute each layer again on the way back instead of keeping what it made (gradient checkpointing): less memory, "
      "a third slower; auto: where half of the free memory is not enough",
      kAny, kAnyMax, "auto|on|off"},
+    {"", "--lm-products", "TYPE", kGroupTrainingLm, kTrain, &Settings::lm_products,
+     "how the frozen layers multiply; auto: bf16 where the processor does that several times faster", kAny, kAnyMax,
+     "auto|f32|bf16"},
     {"", "--lm-save-every", "N", kGroupTrainingLm, kTrain, &Settings::lm_save_every,
      "steps between two states of the training in --gate-out, from which the same command goes on", 1, 1e7},
     {"", "--lm-judge-every", "N", kGroupTrainingLm, kTrain, &Settings::lm_judge_every,

@@ -138,6 +138,7 @@ struct Settings {
   float lm_adversarial = 0.25F;
   float lm_rate = 1e-3F;
   std::string lm_recompute = "auto";
+  std::string lm_products = "auto";
   int lm_save_every = 10;
   int lm_judge_every = 50;
   int lm_judge_windows = 8;

@@ -1,6 +1,7 @@
 #include "train_lm/frozen_model.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
 #include "session/rotation.h"
@@ -77,13 +78,29 @@ FrozenLayer read_layer(const Reader& file, const model::HyperParams& hyper, int 
           .b_down = file.take_or_none(p + "ffn_down.bias")};
 }
 
+// x weight^T of a matrix in bf16.
+struct Bf16Product : torch::autograd::Function<Bf16Product> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& weight) {
+    ctx->save_for_backward({weight});
+    return at::mm(x.to(at::kBFloat16), weight.t()).to(x.scalar_type());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradient) {
+    const Tensor weight = ctx->get_saved_variables()[0];
+    return {at::mm(gradient[0].to(at::kBFloat16), weight).to(gradient[0].scalar_type()), Tensor()};
+  }
+};
+
 Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  if (weight.scalar_type() == x.scalar_type())
+    return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  const Tensor product = Bf16Product::apply(x, weight);
+  return bias.defined() ? product + bias : product;
 }
 
 }  // namespace
 
-Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type) {
+Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool bf16) {
   const model::HyperParams& hyper = model.hyper();
   if (hyper.architecture != "llama")
     return Error{ErrorCode::usage, "training on the language-model loss: found the architecture '" +
@@ -102,15 +119,23 @@ Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type) {
                   .norm_eps = static_cast<double>(hyper.norm_eps),
                   .embed = file.take("token_embd.weight"),
                   .output = {},
+                  .output_bf16 = {},
                   .output_norm = file.take("output_norm.weight"),
                   .frequency = at::tensor(rotation.frequency, at::kFloat).to(at::kDouble),
                   .magnitude = static_cast<double>(rotation.magnitude),
                   .layers = {}};
   out.output = file.has("output.weight") ? file.take("output.weight") : out.embed;
-  for (int layer = 0; layer < hyper.n_layers; ++layer)
-    out.layers.push_back(read_layer(file, hyper, layer));
+  if (bf16)
+    out.output_bf16 = out.output.to(at::kBFloat16);
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    FrozenLayer& own = out.layers.emplace_back(read_layer(file, hyper, layer));
+    for (Tensor* matrix : {&own.w_q, &own.w_k, &own.w_v, &own.w_o, &own.w_gate_up, &own.w_down})
+      *matrix = bf16 ? matrix->to(at::kBFloat16) : *matrix;
+  }
   return out;
 }
+
+bool bf16_is_fast() { return __builtin_cpu_supports("avx512bf16") && at::globalContext().userEnabledMkldnn(); }
 
 Rotation rotation_of(const FrozenModel& model, int64_t n) {
   const Tensor angle = at::outer(at::arange(n, at::kDouble), model.frequency).unsqueeze(1);

@@ -28,6 +28,7 @@ struct FrozenModel {
   double norm_eps = 0;
   at::Tensor embed;        // [n_vocab, n_embd]
   at::Tensor output;       // [n_vocab, n_embd]; the embeddings where tied
+  at::Tensor output_bf16;  // the same, for gradients; undefined unless products are bf16
   at::Tensor output_norm;  // [n_embd]
   at::Tensor frequency;    // [head_dim / 2]
   double magnitude = 1;    // of the rotation (YaRN)
@@ -35,8 +36,12 @@ struct FrozenModel {
   at::TensorOptions options() const { return embed.options(); }
 };
 
-// type: at::kFloat, or at::kDouble to check gradients. Error usage: another architecture than llama.
-Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type);
+// type: at::kFloat, or at::kDouble to check gradients. bf16: the layers' matrices are held so, and their products take
+// and give bf16, which processors that have it do several times faster; streams, attention and logits stay as they are.
+// Error usage: another architecture than llama.
+Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool bf16 = false);
+// Whether this processor multiplies bf16 matrices natively and libtorch can use that.
+bool bf16_is_fast();
 
 struct Rotation {
   at::Tensor cosine, sine;  // [n, 1, head_dim / 2]

@@ -9,7 +9,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kRows = 64;  // positions whose logits are held at a time
+constexpr int64_t kRows = 256;  // positions whose logits are held at a time
 
 struct LogSoftmax {
   Tensor logits;   // [rows, n_vocab], less the largest of each row
@@ -26,6 +26,12 @@ LogSoftmax softmax_of(const FrozenModel& model, const Tensor& hidden) {
   out.weights.div_(sum);
   out.log_sum = sum.log();
   return out;
+}
+
+Tensor by_hidden(const FrozenModel& model, const Tensor& by_logits) {
+  if (model.output_bf16.defined())
+    return at::mm(by_logits.to(at::kBFloat16), model.output_bf16);
+  return at::mm(by_logits, model.output);
 }
 
 }  // namespace
@@ -52,7 +58,7 @@ Loss lm_loss(const FrozenModel& model, const Tensor& hidden, const LossTarget& t
     }
     loss.value += at::sum(row * weight, at::kDouble).item<double>();
     if (with_gradient)
-      loss.by_hidden.slice(0, begin, end).copy_(at::mm(own.weights.mul_(weight), model.output));
+      loss.by_hidden.slice(0, begin, end).copy_(by_hidden(model, own.weights.mul_(weight)));
   }
   return loss;
 }

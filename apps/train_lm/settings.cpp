@@ -29,6 +29,7 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .recompute = settings.lm_recompute == "on"    ? Recompute::on
                              : settings.lm_recompute == "off" ? Recompute::off
                                                               : Recompute::automatic,
+                .products = settings.lm_products,
                 .save_every = settings.lm_save_every,
                 .judge_every = settings.lm_judge_every,
                 .patience = settings.lm_patience,

@@ -26,6 +26,7 @@ struct LmSettings {
   double adversarial = 0.25;
   double rate = 1e-3;
   Recompute recompute = Recompute::automatic;
+  std::string products;  // auto | f32 | bf16
   int64_t save_every = 10;
   int64_t judge_every = 50;
   int64_t patience = 6;

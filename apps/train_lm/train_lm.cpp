@@ -33,15 +33,15 @@ std::string duration(double seconds) {
   return text;
 }
 
-std::string course_line(const LmSettings& lm, bool recomputes) {
+std::string course_line(const LmSettings& lm, const Trainer& trainer) {
   char text[400];
   std::snprintf(
       text, sizeof text,
       "%lld steps of %d window%s, loss %s, keep rate down to %s, pressure %s, rows %s, %.0f %% of the second "
-      "half adversarial, learning rate %g, seed %llu%s; %s",
+      "half adversarial, learning rate %g, seed %llu, products in %s%s; %s",
       static_cast<long long>(lm.steps), lm.batch, lm.batch == 1 ? "" : "s", lm.loss.c_str(), lm.budget().c_str(),
       lm.pressure.c_str(), lm.rows.c_str(), 100 * lm.adversarial, lm.rate, static_cast<unsigned long long>(lm.seed),
-      recomputes ? ", layers computed twice" : "",
+      trainer.is_bf16() ? "bf16" : "f32", trainer.recomputes() ? ", layers computed twice" : "",
       lm.gate_init.empty() ? "a new gate" : ("begun with " + fs::path(lm.gate_init).filename().string()).c_str());
   return text;
 }
@@ -92,7 +92,7 @@ Status write_reports(const Trainer& trainer, const LmSettings& lm, const train::
   const TrainState& state = trainer.state();
   const ReportFacts facts{.title = trainer.gate_info().name + ", trained on the language-model loss",
                           .data = "Learned from " + text.names,
-                          .course = course_line(lm, trainer.recomputes()),
+                          .course = course_line(lm, trainer),
                           .effort = effort_line(state.flops, state.seconds, trainer.sizes().n_params),
                           .n_layers = static_cast<int>(trainer.sizes().n_layers)};
   if (Status csv = write_file(in(lm, "lm-report.csv"), lm_report_csv(state, facts.n_layers)); !csv)
@@ -157,8 +157,8 @@ Status train_lm(const cli::Settings& settings) {
   if (!trainer)
     return trainer.error();
   const int64_t done = (*trainer)->state().step;
-  cli::note(course_line(*lm, (*trainer)->recomputes()) + ", " + cli::grouped((*trainer)->n_parameters()) +
-            " weights, " + std::to_string(n_threads) + " thread" + (n_threads == 1 ? "" : "s") +
+  cli::note(course_line(*lm, **trainer) + ", " + cli::grouped((*trainer)->n_parameters()) + " weights, " +
+            std::to_string(n_threads) + " thread" + (n_threads == 1 ? "" : "s") +
             (done > 0 ? "; goes on after step " + std::to_string(done) : ""));
   Status status;
   {

@@ -92,7 +92,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainerInput input) {
 
 Status Trainer::start() {
   const model::Model& net = *input_.model.impl().net;
-  Result<FrozenModel> frozen = freeze(net, at::kFloat);
+  const std::string& products = input_.settings.products;
+  bf16_ = products == "bf16" || (products == "auto" && bf16_is_fast());
+  Result<FrozenModel> frozen = freeze(net, at::kFloat, bf16_);
   if (!frozen)
     return frozen.error();
   frozen_ = *std::move(frozen);
@@ -202,7 +204,7 @@ std::string Trainer::made_from() const {
     add(window.n);
     add(window.held_out);
   }
-  all += "," + s.loss + "," + s.pressure + "," + s.rows;
+  all += std::string(bf16_ ? ",bf16" : ",f32") + "," + s.loss + "," + s.pressure + "," + s.rows;
   for (const int64_t value : {s.steps, int64_t{s.batch}, s.judge_every, s.patience, s.judge_windows,
                               static_cast<int64_t>(s.seed), int64_t{s.width}, pass_options_.gated.window})
     add(value);

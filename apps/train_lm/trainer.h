@@ -50,6 +50,7 @@ class Trainer {
   const TrainState& state() const { return state_; }
   const ModelSizes& sizes() const { return sizes_; }
   bool recomputes() const { return pass_options_.recompute; }
+  bool is_bf16() const { return bf16_; }
   const gate::GateInfo& gate_info() const { return gate_->info(); }
   int64_t n_parameters() const { return gate_->n_parameters(); }
   // The best gate, calibrated on held-out windows.
@@ -81,6 +82,7 @@ class Trainer {
   ModelSizes sizes_;
   gate::GateInfo info_;
   std::string first_gate_sha256_;
+  bool bf16_ = false;  // products of the frozen layers
   std::unique_ptr<LearnedGate> gate_;
   std::unique_ptr<AdamW> optimiser_;
   std::unique_ptr<Judge> judge_;
