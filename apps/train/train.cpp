@@ -14,6 +14,7 @@
 #include "train/collect.h"
 #include "train/documents.h"
 #include "train/fit_gate.h"
+#include "train/flops.h"
 #include "train/lm_program.h"
 #include "train/settings.h"
 
@@ -40,7 +41,7 @@ std::string made_from(const TrainSettings& train, const std::string& model, cons
 // The shards of all windows; those that are there already are not made again.
 Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std::string& model,
                                        const TrainSettings& train, const Text& text, std::span<const Window> windows,
-                                       cli::Progress& progress) {
+                                       cli::Progress& progress, double& flops) {
   Collector collector(engine, train.collect);
   std::vector<ShardFile> shards;
   const Stopwatch watch;
@@ -63,6 +64,7 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
       if (Status saved = save_shard(*shard, path); !saved)
         return saved.error();
       n_read += window.n;
+      flops += label_flops(sizes_of(engine.model->hyper()), window.n, train.collect.labels.label != Label::future);
       Result<ShardFile> made = ShardFile::open(path);
       if (!made)
         return made.error();
@@ -149,7 +151,10 @@ Status run(const cli::Settings& settings) {
                          .training_loss = "squared error of log labels (" + train->label_name + ")"},
                 .learned = {},
                 .judged = {}};
-  Result<std::vector<ShardFile>> shards = collect(engine, lesson.info.model.sha256, *train, *text, windows, progress);
+  const Stopwatch watch;
+  double flops = 0;
+  Result<std::vector<ShardFile>> shards =
+      collect(engine, lesson.info.model.sha256, *train, *text, windows, progress, flops);
   if (!shards)
     return shards.error();
   for (size_t i = 0; i < windows.size(); ++i)
@@ -163,7 +168,10 @@ Status run(const cli::Settings& settings) {
     if (!lines)
       return lines.error();
     csv += *lines;
+    for (const ShardFile& shard : lesson.learned)
+      flops += fit_flops(sizes_of(engine.model->hyper()), width, shard.shape().n_rows, train->fit.epochs);
   }
+  cli::note(effort_line(flops, watch.seconds(), engine.model->hyper().n_params));
   return write_file((fs::path(train->out) / "report.csv").string(), csv);
 }
 

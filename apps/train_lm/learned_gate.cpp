@@ -62,14 +62,18 @@ LearnedGate LearnedGate::fresh(const gate::GateInfo& info, std::vector<Standard>
   const int64_t n_embd = info.model.n_embd, n_heads = info.model.n_kv_heads, width = info.width;
   for (int layer = 0; layer < info.model.n_layers; ++layer) {
     eval::Random random(seed, "gate " + std::to_string(layer));
+    const auto drawn = [&](int64_t rows, int64_t cols, double most) {
+      std::vector<float> values(static_cast<size_t>(rows * cols));
+      for (float& one : values)
+        one = static_cast<float>((static_cast<double>(random.next() >> 11) * 0x1p-52 - 1) * most);
+      return leaf(as_tensor(values, {rows, cols}, type));
+    };
     if (width > 0) {
-      std::vector<float> w1(static_cast<size_t>(width * n_embd));
-      for (float& one : w1)
-        one = static_cast<float>((static_cast<double>(random.next() >> 11) * 0x1p-52 - 1) / std::sqrt(n_embd));
-      gate.parameters_.push_back(leaf(as_tensor(w1, {width, n_embd}, type)));
+      gate.parameters_.push_back(drawn(width, n_embd, 1 / std::sqrt(n_embd)));
       gate.parameters_.push_back(leaf(at::zeros({width}, type)));
     }
-    gate.parameters_.push_back(leaf(at::zeros({n_heads, width > 0 ? width : n_embd}, type)));
+    const int64_t hidden = width > 0 ? width : n_embd;
+    gate.parameters_.push_back(drawn(n_heads, hidden, 0.01 / std::sqrt(hidden)));
     gate.parameters_.push_back(leaf(at::full({n_heads}, kOpen, type)));
   }
   return gate;

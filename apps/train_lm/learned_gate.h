@@ -21,7 +21,8 @@ class LearnedGate {
  public:
   // The function that `gate` is.
   LearnedGate(const gate::Gate& gate, std::vector<Standard> inputs, at::ScalarType type);
-  // Width of info; random first weights, second ones 0, offsets kOpen: every row is kept at first.
+  // Width of info; random weights, the last ones so small that every row is kept at first (offsets kOpen), but no two
+  // rows alike.
   static LearnedGate fresh(const gate::GateInfo& info, std::vector<Standard> inputs, uint64_t seed,
                            at::ScalarType type);
   static constexpr float kOpen = 5;

@@ -93,7 +93,7 @@ Status write_reports(const Trainer& trainer, const LmSettings& lm, const train::
   const ReportFacts facts{.title = trainer.gate_info().name + ", trained on the language-model loss",
                           .data = "Learned from " + text.names,
                           .course = course_line(lm, trainer),
-                          .effort = effort_line(state.flops, state.seconds, trainer.sizes().n_params),
+                          .effort = train::effort_line(state.flops, state.seconds, trainer.sizes().n_params),
                           .n_layers = static_cast<int>(trainer.sizes().n_layers)};
   if (Status csv = write_file(in(lm, "lm-report.csv"), lm_report_csv(state, facts.n_layers)); !csv)
     return csv;
@@ -114,7 +114,7 @@ Status finish(const Trainer& trainer, const LmSettings& lm) {
                 static_cast<long long>(state.best_step), state.best_kld, lm.budget().c_str(), state.start_kld,
                 state.is_over && state.step < lm.steps ? "; ended early, nothing better came" : "");
   cli::note(line + path);
-  cli::note(effort_line(state.flops, state.seconds, trainer.sizes().n_params));
+  cli::note(train::effort_line(state.flops, state.seconds, trainer.sizes().n_params));
   return {};
 }
 

@@ -98,14 +98,7 @@ Status Trainer::start() {
   if (!frozen)
     return frozen.error();
   frozen_ = *std::move(frozen);
-  sizes_ = {.n_layers = frozen_.n_layers,
-            .n_embd = frozen_.n_embd,
-            .n_heads = frozen_.n_heads,
-            .n_kv_heads = frozen_.n_kv_heads,
-            .head_dim = frozen_.head_dim,
-            .n_ff = frozen_.n_ff,
-            .n_vocab = frozen_.n_vocab,
-            .n_params = net.hyper().n_params};
+  sizes_ = train::sizes_of(net.hyper());
   const LmSettings& s = input_.settings;
   info_ = {.name = net.hyper().name + " gate",
            .model = session::gate_model(net),
@@ -267,7 +260,7 @@ Lesson Trainer::adversarial_lesson(const train::Window& window, const StepPlan& 
     return plain_lesson(window);
   const Tensor tokens = as_tensor(body.tokens);
   const FullReading reading = read_in_full(frozen_, tokens, {.gate = gate_.get()});
-  flops += full_reading_flops(sizes_, tokens.size(0));
+  flops += train::full_reading_flops(sizes_, tokens.size(0));
   const Draw draw{.keep = plan.keep, .noise = 0};
   const Tensor logits = at::stack(reading.logits).detach();  // [n_layers, n, n_heads]
   const Tensor keep =
@@ -324,12 +317,12 @@ StepReport Trainer::step() {
 void Trainer::count(const Lesson& lesson) {
   const int64_t n = lesson.tokens.size(0);
   state_.n_tokens += n;
-  state_.flops += pass_flops(sizes_, {.n = n,
-                                      .n_counted = pass_options_.gated.n_gated(n),
-                                      .width = info_.width,
-                                      .from_full = pass_options_.from_full,
-                                      .full = pass_options_.needs_full(),
-                                      .recompute = pass_options_.recompute});
+  state_.flops += train::pass_flops(sizes_, {.n = n,
+                                             .n_counted = pass_options_.gated.n_gated(n),
+                                             .width = info_.width,
+                                             .from_full = pass_options_.from_full,
+                                             .full = pass_options_.needs_full(),
+                                             .recompute = pass_options_.recompute});
 }
 
 // Hard gates at the last keep rate, without noise, on held-out windows.

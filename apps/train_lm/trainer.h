@@ -9,8 +9,8 @@
 
 #include "kedge/model.h"
 #include "train/documents.h"
+#include "train/flops.h"
 #include "train_lm/course.h"
-#include "train_lm/flops.h"
 #include "train_lm/judge.h"
 #include "train_lm/pass.h"
 #include "train_lm/passages.h"
@@ -48,7 +48,7 @@ class Trainer {
   Status run(const Told& told, const Judged& judged, const std::function<bool()>& stop);
 
   const TrainState& state() const { return state_; }
-  const ModelSizes& sizes() const { return sizes_; }
+  const train::ModelSizes& sizes() const { return sizes_; }
   bool recomputes() const { return pass_options_.recompute; }
   bool is_bf16() const { return bf16_; }
   const gate::GateInfo& gate_info() const { return gate_->info(); }
@@ -79,7 +79,7 @@ class Trainer {
   CourseOptions course_;
   PassOptions pass_options_;
   FrozenModel frozen_;
-  ModelSizes sizes_;
+  train::ModelSizes sizes_;
   gate::GateInfo info_;
   std::string first_gate_sha256_;
   bool bf16_ = false;  // products of the frozen layers

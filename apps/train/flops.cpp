@@ -1,8 +1,8 @@
-#include "train_lm/flops.h"
+#include "train/flops.h"
 
 #include <cstdio>
 
-namespace kedge::lm {
+namespace kedge::train {
 namespace {
 
 double linear_flops(const ModelSizes& s, int64_t n) {
@@ -19,6 +19,17 @@ double attention_flops(const ModelSizes& s, int64_t n) {
 }
 
 }  // namespace
+
+ModelSizes sizes_of(const model::HyperParams& hyper) {
+  return {.n_layers = hyper.n_layers,
+          .n_embd = hyper.n_embd,
+          .n_heads = hyper.n_heads,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
+          .n_ff = hyper.n_ff,
+          .n_vocab = hyper.n_vocab,
+          .n_params = hyper.n_params};
+}
 
 double full_reading_flops(const ModelSizes& sizes, int64_t n) {
   return linear_flops(sizes, n) + attention_flops(sizes, n);
@@ -37,6 +48,16 @@ double pass_flops(const ModelSizes& sizes, const PassWork& work) {
          output * (work.from_full ? 3 : 2);
 }
 
+double label_flops(const ModelSizes& sizes, int64_t n, bool repeats) {
+  return full_reading_flops(sizes, repeats ? 2 * n : n);
+}
+
+double fit_flops(const ModelSizes& sizes, int width, int64_t n_rows, int epochs) {
+  // There, and back with the gradients of the weights: three products for each of the network's, less that of x.
+  const double products = static_cast<double>(width * (2 * sizes.n_embd + 3 * sizes.n_kv_heads) * sizes.n_layers);
+  return 2 * products * static_cast<double>(n_rows) * epochs;
+}
+
 double own_training_flops(int64_t n_params) {
   const auto n = static_cast<double>(n_params);
   return 6 * n * (20 * n);
@@ -53,4 +74,4 @@ std::string effort_line(double flops, double seconds, int64_t n_params) {
   return line;
 }
 
-}  // namespace kedge::lm
+}  // namespace kedge::train
