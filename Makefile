@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build run test bench peers fidelity gate asan tsan tidy format clean help setup configure fuzz-build
+.PHONY: build run test bench peers fidelity gate asan tsan tidy format clean help setup configure fuzz-build train-libs
 # Each recipe builds in one folder; the parallelism is ninja's.
 .NOTPARALLEL:
 
@@ -37,11 +37,15 @@ run: setup ## ask a question about a long text under a small KV budget
 	@cmake --build build -j $(JOBS) --target kedge
 	@RUN_BUDGET='$(RUN_BUDGET)' RUN_POLICY='$(RUN_POLICY)' RUN_DEPTH='$(RUN_DEPTH)' $(ENV) tools/run_example $(RUN_ARGS)
 
-# The browser is for the tests of kedge report's page; without one they are left out and counted as skipped.
-test: build fuzz-build ## every test, the house rules and a fuzz smoke run
+# libtorch is for kedge-train-lm and its tests, the browser for those of kedge report's page; without one they are left
+# out and counted as skipped.
+test: train-libs build fuzz-build ## every test, the house rules and a fuzz smoke run
 	@tools/setup --with browser
 	@fuzz=(); [ ! -e build-fuzz/.ready ] || fuzz=(--fuzz build-fuzz); \
 	  $(ENV) tools/run_tests build "$${fuzz[@]}" -j $(TEST_JOBS) $(CTEST_ARGS)
+
+train-libs:
+	@tools/setup --with train
 
 # Needs clang with libFuzzer; without it the smoke run is left out, and that is said. Programs that do not build are a
 # failure of the smoke run, after the tests.

@@ -23,6 +23,7 @@ constexpr const char* kGroupWindows = "Windows";
 constexpr const char* kGroupGrid = "Grid";
 constexpr const char* kGroupBench = "Tests of bench";
 constexpr const char* kGroupTraining = "Training";
+constexpr const char* kGroupTrainingLm = "Training on the language-model loss";
 constexpr const char* kGroupReports = "Reports and logs";
 
 constexpr OptionSpec kTable[] = {
@@ -216,6 +217,50 @@ constexpr OptionSpec kTable[] = {
     {"", "--gate-width", "N", kGroupTraining, kTrain, &Settings::gate_width, "hidden units; 0: a linear gate alone", 0,
      4096},
     {"", "--gate-epochs", "N", kGroupTraining, kTrain, &Settings::gate_epochs, "passes over the rows", 1, 1000},
+    {"", "--stage", "STAGE", kGroupTraining, kTrain, &Settings::stage,
+     "labels: gates fitted to labels; lm: a gate that learns through the model, from the language-model loss (the "
+     "component kedge-train-lm); both: one after the other",
+     kAny, kAnyMax, "labels|lm|both"},
+
+    // ... through the model
+    {"", "--gate-init", "FILE", kGroupTrainingLm, kTrain, &Settings::gate_init,
+     "the gate to begin with, as --stage labels makes it; not given: a new one of --gate-width, open at first"},
+    {"", "--lm-steps", "N", kGroupTrainingLm, kTrain, &Settings::lm_steps, "steps of the whole training", 1, 1e7},
+    {"", "--lm-batch", "N", kGroupTrainingLm, kTrain, &Settings::lm_batch, "windows of a step", 1, 1024},
+    {"", "--lm-loss", "WHAT", kGroupTrainingLm, kTrain, &Settings::lm_loss,
+     "KL divergence from the full cache's predictions, or cross-entropy of the text", kAny, kAnyMax, "kl|ce"},
+    {"", "--lm-keep", "SHARE", kGroupTrainingLm, kTrain, &Settings::lm_keep,
+     "mean keep rate that the training ends at, and at which the engine judges gates", 0.01, 0.95},
+    {"", "--lm-pressure", "HOW", kGroupTrainingLm, kTrain, &Settings::lm_pressure,
+     "how a step comes to its keep rate: logits are shifted to it exactly, over all layers or in each layer; or a "
+     "penalty on what is above",
+     kAny, kAnyMax, "exact|layer|penalty"},
+    {"", "--lm-rows", "WHOSE", kGroupTrainingLm, kTrain, &Settings::lm_rows,
+     "keys, values and gate inputs: of the gated stream itself, or of a reading with the full cache", kAny, kAnyMax,
+     "own|full"},
+    {"", "--lm-lambda", "X", kGroupTrainingLm, kTrain, &Settings::lm_lambda, "weight of the penalty", 0, 1e6},
+    {"", "--lm-adversarial", "SHARE", kGroupTrainingLm, kTrain, &Settings::lm_adversarial,
+     "share of the steps of the second half that read needles and copies, built from the documents, whose rows the "
+     "gate would give up first",
+     0, 1},
+    {"", "--lm-rate", "X", kGroupTrainingLm, kTrain, &Settings::lm_rate, "highest learning rate", 1e-9, 1},
+    {"-s", "--seed", "N", kGroupTrainingLm, kTrain, &Settings::seed,
+     "seed of windows, noise, built passages and a new gate's weights; -1 or not given: 1", -1, 4294967295.0},
+    {"", "--lm-recompute", "WHEN", kGroupTrainingLm, kTrain, &Settings::lm_recompute,
+     "compute each layer again on the way back instead of keeping what it made (gradient checkpointing): less memory, "
+     "a third slower; auto: where half of the free memory is not enough",
+     kAny, kAnyMax, "auto|on|off"},
+    {"", "--lm-products", "TYPE", kGroupTrainingLm, kTrain, &Settings::lm_products,
+     "how the frozen layers multiply; auto: bf16 where the processor does that several times faster", kAny, kAnyMax,
+     "auto|f32|bf16"},
+    {"", "--lm-save-every", "N", kGroupTrainingLm, kTrain, &Settings::lm_save_every,
+     "steps between two states of the training in --gate-out, from which the same command goes on", 1, 1e7},
+    {"", "--lm-judge-every", "N", kGroupTrainingLm, kTrain, &Settings::lm_judge_every,
+     "steps between two judgements by the engine on held-out windows", 1, 1e7},
+    {"", "--lm-judge-windows", "N", kGroupTrainingLm, kTrain, &Settings::lm_judge_windows,
+     "held-out windows of a judgement", 1, 1000},
+    {"", "--lm-patience", "N", kGroupTrainingLm, kTrain, &Settings::lm_patience,
+     "judgements without a better gate after which training ends; 0: never before its last step", 0, 1e6},
 
     {"", "--out", "DIR", kGroupReports, kEval, &Settings::out,
      "folder of the run; there already: it goes on; not given: kedge-eval/TASK-HASH"},

@@ -270,6 +270,7 @@ Result<Settings> read_settings(unsigned verb, std::span<const std::string> args,
     return parsed.error();
 
   Settings settings;
+  settings.args.assign(args.begin(), args.end());
   for (const std::string& extra : parsed->extras) {
     if (extra.size() > 1 && extra[0] == '-') {
       const std::string flag = extra.substr(0, extra.find('='));

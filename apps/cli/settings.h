@@ -130,6 +130,23 @@ struct Settings {
   int gate_window = 32;
   int gate_width = 80;
   int gate_epochs = 4;
+  std::string stage = "labels";
+  std::string gate_init;
+  int lm_steps = 400;
+  int lm_batch = 1;
+  std::string lm_loss = "kl";
+  float lm_keep = 0.25F;
+  std::string lm_pressure = "exact";
+  std::string lm_rows = "own";
+  float lm_lambda = 10;
+  float lm_adversarial = 0.25F;
+  float lm_rate = 1e-3F;
+  std::string lm_recompute = "auto";
+  std::string lm_products = "auto";
+  int lm_save_every = 10;
+  int lm_judge_every = 50;
+  int lm_judge_windows = 8;
+  int lm_patience = 6;
 
   // bench: lists as llama-bench writes them (apps/bench/lists.h)
   std::string bench_prompts = "512";
@@ -151,6 +168,7 @@ struct Settings {
 
   bool help = false;
   std::vector<std::string> positional;
+  std::vector<std::string> args;  // all that stood after the verb, for a program that goes on with the same
 };
 
 }  // namespace kedge::cli

@@ -26,7 +26,9 @@ constexpr VerbSpec kVerbs[] = {
     {"bench", kBench, "", "Times prompt reading and decoding like llama-bench, over KV budgets and policies too.",
      bench_verb},
     {"train-gate", kTrain, "FILE...",
-     "Teaches a discard gate which rows the model goes on to look at, on your own texts; no gradient through it.",
+     "Teaches a discard gate which rows the model goes on to need, on your own texts: fitted to labels, or trained on "
+     "the "
+     "language-model loss.",
      train_gate_verb},
     {"report", kReport, "RUN...", "Writes one self-contained HTML page from the folders that `kedge eval` made.",
      report_verb},

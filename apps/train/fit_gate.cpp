@@ -168,6 +168,10 @@ std::vector<gate::Feature> ageing_features(GateInput input) {
   return {};
 }
 
+void calibrate(gate::Gate& gate, std::vector<float> logits) {
+  gate.thresholds = Middle{std::move(logits)}.move(gate.layers);
+}
+
 Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate::GateInfo& info,
                             const FitOptions& options, Executor& executor, const FitProgress& progress) {
   if (lessons.train.empty() || lessons.held_out.empty())

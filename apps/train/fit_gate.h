@@ -60,6 +60,10 @@ struct Lessons {
 Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate::GateInfo& info,
                             const FitOptions& options, Executor& executor, const FitProgress& progress);
 
+// Logits as they come have any level: moves the gate's so that half of `logits` (its own, of held-out rows) lie above
+// 0, a keep probability of one half, and notes where the shares .1 ... .9 of them lie.
+void calibrate(gate::Gate& gate, std::vector<float> logits);
+
 // CSV of what each layer and head explains: gate, stage (append, late), layer, head, r2, spearman.
 std::string report_csv(const std::string& name, std::span<const LayerReport> layers);
 

@@ -47,4 +47,13 @@ std::vector<Window> plan_windows(std::span<const DocumentSize> documents, const 
   return taken;
 }
 
+Status both_kinds(std::span<const Window> windows) {
+  const auto n_held_out = std::ranges::count_if(windows, [](const Window& w) { return w.held_out; });
+  if (n_held_out > 0 && n_held_out < static_cast<int64_t>(windows.size()))
+    return {};
+  return Error{ErrorCode::usage, "the documents give " + std::to_string(windows.size()) + " windows, " +
+                                     std::to_string(n_held_out) +
+                                     " of them held out; needed is at least one of each kind"};
+}
+
 }  // namespace kedge::train

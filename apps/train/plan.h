@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kedge/error.h"
+
 namespace kedge::train {
 
 struct DocumentSize {
@@ -30,5 +32,8 @@ struct PlanOptions {
 // lengths in turn, and of all of them every so many are taken. Where no document is held out, every tenth window is.
 // A document shorter than a length gives none of it.
 std::vector<Window> plan_windows(std::span<const DocumentSize> documents, const PlanOptions& options);
+
+// Error usage unless there is at least one window to learn from and one to be judged by.
+Status both_kinds(std::span<const Window> windows);
 
 }  // namespace kedge::train

@@ -9,51 +9,19 @@
 #include "cli/console.h"
 #include "cli/engine.h"
 #include "cli/signals.h"
-#include "cli/text_input.h"
 #include "cli/verbs.h"
 #include "session/model_identity.h"
 #include "train/collect.h"
+#include "train/documents.h"
 #include "train/fit_gate.h"
+#include "train/flops.h"
+#include "train/lm_program.h"
 #include "train/settings.h"
 
 namespace kedge::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Text {
-  std::vector<DocumentSize> sizes;
-  std::vector<std::vector<Token>> tokens;
-  std::string names;   // "a.txt, b.txt; held out: c.txt"
-  std::string sha256;  // of names and tokens
-};
-
-Result<Text> read_documents(const TrainSettings& train, const model::Tokenizer& tokenizer) {
-  Text text;
-  Sha256 hash;
-  std::string held_out;
-  for (const std::string& path : train.documents) {
-    Result<std::string> content = cli::read_text(path);
-    if (!content)
-      return content.error();
-    const std::string name = fs::path(path).filename();
-    const bool is_held_out = std::ranges::count(train.held_out, name) > 0;
-    std::string& list = is_held_out ? held_out : text.names;
-    list += (list.empty() ? "" : ", ") + name;
-    hash.add(name.data(), name.size());
-    hash.add(content->data(), content->size());
-    text.tokens.push_back(tokenizer.tokenize(*content, false, false));
-    text.sizes.push_back(
-        {.name = name, .n_tokens = static_cast<int64_t>(text.tokens.back().size()), .held_out = is_held_out});
-  }
-  for (const std::string& name : train.held_out) {
-    if (std::ranges::none_of(text.sizes, [&](const DocumentSize& d) { return d.name == name; }))
-      return Error{ErrorCode::usage, "--held-out: '" + name + "' is none of the documents"};
-  }
-  text.names += "; held out: " + (held_out.empty() ? "every tenth window" : held_out);
-  text.sha256 = Sha256::hex(hash.end());
-  return text;
-}
 
 std::string shard_path(const std::string& out, size_t index) {
   char name[32];
@@ -74,7 +42,7 @@ std::string made_from(const TrainSettings& train, const std::string& model, cons
 // The shards of all windows; those that are there already are not made again.
 Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std::string& model,
                                        const TrainSettings& train, const Text& text, std::span<const Window> windows,
-                                       cli::Progress& progress) {
+                                       cli::Progress& progress, double& flops) {
   Collector collector(engine, train.collect);
   std::vector<ShardFile> shards;
   const Stopwatch watch;
@@ -97,6 +65,7 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
       if (Status saved = save_shard(*shard, path); !saved)
         return saved.error();
       n_read += window.n;
+      flops += label_flops(sizes_of(engine.model->hyper()), window.n, train.collect.labels.label != Label::future);
       Result<ShardFile> made = ShardFile::open(path);
       if (!made)
         return made.error();
@@ -179,15 +148,12 @@ Status run(const cli::Settings& settings) {
   if (!model)
     return model.error();
   const session::Engine engine = (*model)->impl().engine();
-  const Result<Text> text = read_documents(*train, *engine.tokenizer);
+  const Result<Text> text = read_documents(train->documents, train->held_out, *engine.tokenizer);
   if (!text)
     return text.error();
   const std::vector<Window> windows = plan_windows(text->sizes, train->plan);
-  const auto n_held_out = std::ranges::count_if(windows, [](const Window& w) { return w.held_out; });
-  if (n_held_out == 0 || n_held_out == static_cast<int64_t>(windows.size()))
-    return Error{ErrorCode::usage, "the documents give " + std::to_string(windows.size()) + " windows, " +
-                                       std::to_string(n_held_out) +
-                                       " of them held out; needed is at least one of each kind"};
+  if (Status both = both_kinds(windows); !both)
+    return both;
   std::error_code error;
   fs::create_directories(train->out, error);
   if (Status status = check_writable((fs::path(train->out) / "report.csv").string()); !status)
@@ -203,7 +169,10 @@ Status run(const cli::Settings& settings) {
                          .training_loss = "squared error of log labels (" + train->label_name + ")"},
                 .learned = {},
                 .judged = {}};
-  Result<std::vector<ShardFile>> shards = collect(engine, lesson.info.model.sha256, *train, *text, windows, progress);
+  const Stopwatch watch;
+  double flops = 0;
+  Result<std::vector<ShardFile>> shards =
+      collect(engine, lesson.info.model.sha256, *train, *text, windows, progress, flops);
   if (!shards)
     return shards.error();
   for (size_t i = 0; i < windows.size(); ++i)
@@ -218,8 +187,13 @@ Status run(const cli::Settings& settings) {
       if (!lines)
         return lines.error();
       csv += *lines;
+      for (const ShardFile& shard : lesson.learned) {
+        if (append_input(input) != "none")
+          flops += fit_flops(sizes_of(engine.model->hyper()), width, shard.shape().n_rows, train->fit.epochs);
+      }
     }
   }
+  cli::note(effort_line(flops, watch.seconds(), engine.model->hyper().n_params));
   return write_file((fs::path(train->out) / "report.csv").string(), csv);
 }
 
@@ -229,8 +203,16 @@ Status run(const cli::Settings& settings) {
 namespace kedge::cli {
 
 int train_gate_verb(const Settings& settings) {
-  const Status status = train::run(settings);
-  return status.ok() ? 0 : report(status.error());
+  // Before the labels' hours: what comes after them is there.
+  if (const Status there = settings.stage == "labels" ? Status() : train::find_lm_program(); !there)
+    return report(there.error());
+  if (settings.stage != "lm") {
+    if (const Status status = train::run(settings); !status)
+      return report(status.error());
+  }
+  if (settings.stage == "labels")
+    return 0;
+  return report(train::become_lm_program(settings.args));
 }
 
 }  // namespace kedge::cli

@@ -1,0 +1,73 @@
+#include "train_lm/judge.h"
+
+#include <algorithm>
+
+#include "api/model_impl.h"
+#include "cli/kl.h"
+#include "kedge/session.h"
+#include "session/model_identity.h"
+
+namespace kedge::lm {
+
+Judge::Judge(Model& model, std::vector<std::span<const Token>> windows, const JudgeOptions& options)
+    : model_(model), windows_(std::move(windows)), options_(options), full_(windows_.size()) {}
+
+// At most a quarter of the window.
+int64_t Judge::n_continue(size_t window) const {
+  return std::min(options_.n_continue, static_cast<int64_t>(windows_[window].size()) / 4);
+}
+
+Status Judge::read(size_t window, bool with_gate, const std::function<EachRow>& each) const {
+  const std::span<const Token> tokens = windows_[window];
+  const auto n_rest = static_cast<size_t>(n_continue(window));
+  SessionOptions options;
+  options.policy = with_gate ? "gate" : "none";
+  if (with_gate) {
+    const Result<Budget> budget = parse_budget(options_.budget);
+    if (!budget)
+      return budget.error();
+    options.budget = *budget;
+  }
+  options.hold_continuation = true;
+  options.expected_prompt = static_cast<int64_t>(tokens.size() - n_rest);
+  options.expected_generated = static_cast<int64_t>(n_rest);
+  const Result<std::unique_ptr<Session>> session = Session::create(model_, options);
+  if (!session)
+    return session.error();
+  if (Status status = (*session)->prefill(tokens.first(tokens.size() - n_rest)); !status)
+    return status;
+  each(0, (*session)->logits());
+  return (*session)->score(tokens.last(n_rest).first(n_rest - 1),
+                           [&each](int64_t i, std::span<const float> row) { each(static_cast<size_t>(i + 1), row); });
+}
+
+Result<double> Judge::kld(const gate::Gate& gate, const std::string& path) {
+  if (Status saved = gate::save_gate(gate, path); !saved)
+    return saved.error();
+  Model::Impl& impl = model_.impl();
+  Result<std::unique_ptr<gate::GateNet>> net = gate::GateNet::load(*impl.compute, path, session::gate_model(*impl.net));
+  if (!net)
+    return net.error();
+  impl.gate = *std::move(net);
+  const auto n_vocab = static_cast<size_t>(model_.info().n_vocab);
+  std::vector<double> divergence;
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    std::vector<float>& full = full_[window];
+    if (full.empty()) {
+      full.resize(static_cast<size_t>(n_continue(window)) * n_vocab);
+      const Status status = read(window, false, [&](size_t i, std::span<const float> row) {
+        std::ranges::copy(row, full.begin() + static_cast<std::ptrdiff_t>(i * n_vocab));
+      });
+      if (!status)
+        return status.error();
+    }
+    const Status status = read(window, true, [&](size_t i, std::span<const float> row) {
+      divergence.push_back(cli::compare(std::span(full).subspan(i * n_vocab, n_vocab), row, 0).kld);
+    });
+    if (!status)
+      return status.error();
+  }
+  return cli::mean(divergence);
+}
+
+}  // namespace kedge::lm

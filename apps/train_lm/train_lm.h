@@ -1,0 +1,12 @@
+// kedge train-gate --stage lm: a gate that learns through the model.
+#pragma once
+
+#include "cli/settings.h"
+#include "kedge/error.h"
+
+namespace kedge::lm {
+
+// Trains, or goes on; leaves gate-lm.gguf and the reports in --gate-out.
+Status train_lm(const cli::Settings& settings);
+
+}  // namespace kedge::lm

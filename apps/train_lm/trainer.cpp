@@ -1,0 +1,430 @@
+#include "train_lm/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "api/model_impl.h"
+#include "base/available_memory.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/sha256.h"
+#include "session/model_identity.h"
+#include "train/fit_gate.h"
+#include "train_lm/step_columns.h"
+
+namespace kedge::lm {
+
+namespace fs = std::filesystem;
+using at::Tensor;
+
+namespace {
+
+constexpr double kMostNorm = 1;            // of a step's gradient
+constexpr size_t kInputWindows = 4;        // over which the gates' inputs are measured
+constexpr size_t kTrainingJudgements = 3;  // windows of kld_in_training()
+constexpr size_t kCalibrationWindows = 8;
+
+Tensor as_tensor(std::span<const Token> tokens) {
+  Tensor out = at::empty({static_cast<int64_t>(tokens.size())}, at::kLong);
+  std::ranges::copy(tokens, out.data_ptr<int64_t>());
+  return out;
+}
+
+// All tensors in a row, and back.
+std::vector<float> flat(std::span<const Tensor> tensors) {
+  std::vector<float> out;
+  for (const Tensor& one : tensors) {
+    const Tensor data = one.detach().contiguous();
+    out.insert(out.end(), data.data_ptr<float>(), data.data_ptr<float>() + data.numel());
+  }
+  return out;
+}
+
+bool unflatten(std::span<const float> values, std::vector<Tensor>& tensors) {
+  for (Tensor& one : tensors) {
+    Tensor data = one.detach();
+    const auto n = static_cast<size_t>(data.numel());
+    if (values.size() < n)
+      return false;
+    std::copy_n(values.begin(), n, data.data_ptr<float>());
+    values = values.subspan(n);
+  }
+  return values.empty();
+}
+
+// `most` of the windows, as far apart as they are many.
+std::vector<train::Window> spread(const std::vector<train::Window>& windows, size_t most) {
+  std::vector<train::Window> out;
+  const size_t n = std::min(most, windows.size());
+  for (size_t i = 0; i < n; ++i)
+    out.push_back(windows[i * windows.size() / n]);
+  return out;
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerInput input) : input_(std::move(input)) {
+  const LmSettings& s = input_.settings;
+  course_ = {.steps = s.steps, .keep = s.keep, .adversarial = s.adversarial, .rate = s.rate, .seed = s.seed};
+  pass_options_ = {.gated = {.window = s.texts.collect.labels.window, .sinks = s.texts.collect.sinks},
+                   .from_full = s.loss == "kl",
+                   .pressure = s.pressure == "exact"   ? Pressure::exact
+                               : s.pressure == "layer" ? Pressure::layer
+                                                       : Pressure::penalty,
+                   .lambda = s.lambda,
+                   .full_rows = s.rows == "full",
+                   .recompute = s.recompute == Recompute::on};
+  for (const train::Window& window : input_.windows)
+    (window.held_out ? held_out_ : learned_).push_back(window);
+  const model::Tokenizer& tokenizer = *input_.model.impl().tokenizer;
+  words_ = {.tokenize = [&tokenizer](std::string_view text) { return tokenizer.tokenize(text, false, false); },
+            .piece = [&tokenizer](Token token) { return tokenizer.piece(token); }};
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::create(TrainerInput input) {
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(input)));
+  if (Status started = trainer->start(); !started)
+    return started.error();
+  return trainer;
+}
+
+Status Trainer::start() {
+  const model::Model& net = *input_.model.impl().net;
+  const std::string& products = input_.settings.products;
+  bf16_ = products == "bf16" || (products == "auto" && bf16_is_fast());
+  Result<FrozenModel> frozen = freeze(net, at::kFloat, bf16_);
+  if (!frozen)
+    return frozen.error();
+  frozen_ = *std::move(frozen);
+  sizes_ = train::sizes_of(net.hyper());
+  const LmSettings& s = input_.settings;
+  info_ = {.name = net.hyper().name + " gate",
+           .model = session::gate_model(net),
+           .width = s.width,
+           .window = static_cast<int>(pass_options_.gated.window),
+           .sinks = static_cast<int>(pass_options_.gated.sinks),
+           .training_data = input_.text.names,
+           .training_data_sha256 = input_.text.sha256,
+           .training_loss = {}};
+  int64_t longest = 0;
+  for (const train::Window& window : input_.windows)
+    longest = std::max(longest, window.n);
+  choose_recompute(longest);
+  std::vector<std::span<const Token>> judged;
+  for (const train::Window& window : spread(held_out_, static_cast<size_t>(s.judge_windows)))
+    judged.push_back(std::span<const Token>(input_.text.tokens[window.document])
+                         .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)));
+  judge_ = std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.budget = s.budget()});
+  std::error_code error;
+  if (!fs::exists(path("lm-state.bin"), error))
+    return read_first_gate(measure_inputs());
+  Result<TrainState> state = read_state(path("lm-state.bin"));
+  return state ? take_state(*std::move(state)) : Status(state.error());
+}
+
+// Where half of the free memory does not hold what the layers of the longest window keep.
+void Trainer::choose_recompute(int64_t longest) {
+  if (input_.settings.recompute != Recompute::automatic)
+    return;
+  const int64_t heads = sizes_.n_heads * sizes_.head_dim, kv_heads = sizes_.n_kv_heads * sizes_.head_dim;
+  const int64_t floats = 4 * sizes_.n_embd + 3 * heads + 4 * kv_heads + 2 * sizes_.n_ff + 3 * input_.settings.width;
+  pass_options_.recompute = 4 * floats * longest * sizes_.n_layers > available_memory_bytes().value_or(0) / 2;
+}
+
+std::vector<Standard> Trainer::measure_inputs() const {
+  std::vector<Tensor> sum(static_cast<size_t>(frozen_.n_layers)), square(sum.size());
+  double n = 0;
+  for (const train::Window& window : spread(learned_, kInputWindows)) {
+    const FullReading reading = read_in_full(frozen_, window_tokens(window), {.rows = true});
+    n += static_cast<double>(window.n);
+    for (size_t layer = 0; layer < sum.size(); ++layer) {
+      const Tensor x = reading.rows[layer].x.to(at::kDouble);
+      sum[layer] = sum[layer].defined() ? sum[layer] + x.sum(0) : x.sum(0);
+      square[layer] = square[layer].defined() ? square[layer] + (x * x).sum(0) : (x * x).sum(0);
+    }
+  }
+  std::vector<Standard> inputs;
+  for (size_t layer = 0; layer < sum.size(); ++layer) {
+    const Tensor mean = sum[layer] / n;
+    const Tensor deviation = (square[layer] / n - mean * mean).clamp_min(0).sqrt();
+    const Tensor scale = at::where(deviation > 1e-6, 1 / deviation, at::zeros({}, deviation.options()));
+    inputs.push_back({.mean = flat(std::vector<Tensor>{mean.to(at::kFloat)}),
+                      .scale = flat(std::vector<Tensor>{scale.to(at::kFloat)})});
+  }
+  return inputs;
+}
+
+Status Trainer::read_first_gate(std::vector<Standard> inputs) {
+  const std::string& from = input_.settings.gate_init;
+  if (from.empty()) {
+    gate_ =
+        std::make_unique<LearnedGate>(LearnedGate::fresh(info_, std::move(inputs), input_.settings.seed, at::kFloat));
+  } else {
+    Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(from);
+    if (!file)
+      return file.error();
+    Result<gate::Gate> gate = gate::read_gate(**file);
+    if (!gate)
+      return gate.error();
+    first_gate_sha256_ = sha256_hex({reinterpret_cast<const char*>((*file)->bytes().data()), (*file)->bytes().size()});
+    if (Status same = gate::same_model(gate->info.model, info_.model, from); !same)
+      return same;
+    info_.width = gate->info.width;
+    gate->info = info_;
+    gate_ = std::make_unique<LearnedGate>(*gate, std::move(inputs), at::kFloat);
+  }
+  optimiser_ = std::make_unique<AdamW>(gate_->parameters());
+  state_ = {};
+  state_.made_from = made_from();
+  state_.n_step_values = kStepColumns + static_cast<uint64_t>(frozen_.n_layers);
+  for (const Standard& one : gate_->inputs()) {
+    state_.inputs.insert(state_.inputs.end(), one.mean.begin(), one.mean.end());
+    state_.inputs.insert(state_.inputs.end(), one.scale.begin(), one.scale.end());
+  }
+  return {};
+}
+
+// Everything that the gate of a step depends on.
+std::string Trainer::made_from() const {
+  const LmSettings& s = input_.settings;
+  std::string all = info_.model.sha256 + input_.text.sha256 + first_gate_sha256_;
+  const auto add = [&all](const auto& value) { all += "," + std::to_string(value); };
+  for (const train::Window& window : input_.windows) {
+    add(window.document);
+    add(window.begin);
+    add(window.n);
+    add(window.held_out);
+  }
+  all += std::string(bf16_ ? ",bf16" : ",f32") + "," + s.loss + "," + s.pressure + "," + s.rows;
+  for (const int64_t value : {s.steps, int64_t{s.batch}, s.judge_every, s.patience, s.judge_windows,
+                              static_cast<int64_t>(s.seed), int64_t{s.width}, pass_options_.gated.window})
+    add(value);
+  for (const double value : {s.keep, s.lambda, s.adversarial, s.rate})
+    add(value);
+  return sha256_hex(all);
+}
+
+Status Trainer::take_state(TrainState state) {
+  const std::string file = path("lm-state.bin");
+  const auto n_embd = static_cast<size_t>(frozen_.n_embd);
+  std::vector<Standard> inputs;
+  for (size_t at = 0; at + 2 * n_embd <= state.inputs.size(); at += 2 * n_embd) {
+    const auto mean = state.inputs.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto scale = mean + static_cast<std::ptrdiff_t>(n_embd);
+    inputs.push_back({.mean = {mean, scale}, .scale = {scale, scale + static_cast<std::ptrdiff_t>(n_embd)}});
+  }
+  const Error other{ErrorCode::usage, file +
+                                          " is of a training with another model, other texts or other options; "
+                                          "delete it, or give another --gate-out"};
+  if (inputs.size() != static_cast<size_t>(frozen_.n_layers))
+    return other;
+  if (Status made = read_first_gate(std::move(inputs)); !made)
+    return made;
+  if (state.made_from != state_.made_from)
+    return other;
+  if (state.n_step_values != state_.n_step_values || !unflatten(state.parameters, gate_->parameters()) ||
+      !unflatten(state.first, optimiser_->first()) || !unflatten(state.second, optimiser_->second()) ||
+      (!state.best.empty() && state.best.size() != state.parameters.size()))
+    return Error{ErrorCode::failed, file + ": its sizes are not those of this model and gate"};
+  optimiser_->set_steps(state.step);
+  state_ = std::move(state);
+  return {};
+}
+
+void Trainer::put_state() {
+  state_.parameters = flat(gate_->parameters());
+  state_.first = flat(optimiser_->first());
+  state_.second = flat(optimiser_->second());
+}
+
+std::string Trainer::path(const char* name) const { return (fs::path(input_.settings.texts.out) / name).string(); }
+
+Tensor Trainer::window_tokens(const train::Window& window) const {
+  return as_tensor(std::span<const Token>(input_.text.tokens[window.document])
+                       .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)));
+}
+
+Lesson Trainer::plain_lesson(const train::Window& window) const {
+  return {.tokens = window_tokens(window), .weight = even_weight(window.n, pass_options_, frozen_.options())};
+}
+
+// A built passage whose needed rows the gate would give up first; a plain lesson where the window is too short for one.
+Lesson Trainer::adversarial_lesson(const train::Window& window, const StepPlan& plan, double& flops) const {
+  eval::Random random(plan.seed, "passage");
+  const std::span<const Token> text = std::span<const Token>(input_.text.tokens[window.document])
+                                          .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n));
+  const Body body = random.below(2) == 0 ? plant_needles(text, words_, random) : find_copies(text, words_, random);
+  if (body.candidates.empty())
+    return plain_lesson(window);
+  const Tensor tokens = as_tensor(body.tokens);
+  const FullReading reading = read_in_full(frozen_, tokens, {.gate = gate_.get()});
+  flops += train::full_reading_flops(sizes_, tokens.size(0));
+  const Draw draw{.keep = plan.keep, .noise = 0};
+  const Tensor logits = at::stack(reading.logits).detach();  // [n_layers, n, n_heads]
+  const Tensor keep =
+      keep_of(logits + shift_for(logits, draw), draw).mean(at::IntArrayRef({0, 2})).to(at::kDouble).contiguous();
+  const Candidate& chosen =
+      body.candidates[hardest(body, {keep.data_ptr<double>(), static_cast<size_t>(keep.numel())})];
+  std::vector<Token> all = body.tokens;
+  all.insert(all.end(), chosen.tail.begin(), chosen.tail.end());
+  const auto n = static_cast<int64_t>(all.size());
+  const int64_t n_answer = static_cast<int64_t>(chosen.tail.size()) - chosen.n_asked;
+  // Half for the text, half for the answer, each of whose tokens is predicted at the position before it.
+  Lesson lesson{.tokens = as_tensor(all), .weight = even_weight(n, pass_options_, frozen_.options()) / 2};
+  lesson.weight.slice(0, n - n_answer - 1, n - 1).add_(0.5 / static_cast<double>(n_answer));
+  return lesson;
+}
+
+StepReport Trainer::step() {
+  const Stopwatch watch;
+  StepReport report{.step = state_.step + 1, .plan = plan_step(course_, state_.step), .result = {}};
+  std::vector<Tensor> gradients;
+  for (const Tensor& one : gate_->parameters())
+    gradients.push_back(at::zeros_like(one.detach()));
+  const Pass pass(frozen_, pass_options_);
+  const int batch = input_.settings.batch;
+  PassResult& mean = report.result;
+  mean.layer_keep.assign(static_cast<size_t>(frozen_.n_layers), 0);
+  for (int i = 0; i < batch; ++i) {
+    const int64_t index = walk(static_cast<int64_t>(learned_.size()), state_.step * batch + i, course_.seed);
+    const train::Window& window = learned_[static_cast<size_t>(index)];
+    StepPlan plan = report.plan;
+    plan.seed += static_cast<uint64_t>(i);
+    const Lesson lesson = plan.adversarial ? adversarial_lesson(window, plan, state_.flops) : plain_lesson(window);
+    FullReading full;
+    if (pass_options_.needs_full())
+      full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = pass_options_.full_rows});
+    const Draw draw{
+        .keep = plan.keep, .tau = plan.tau, .anneal = plan.anneal, .noise = 1 - plan.anneal, .seed = plan.seed};
+    const PassResult one = pass.run(*gate_, lesson, &full, draw, &gradients);
+    mean.loss += one.loss / batch;
+    mean.lm_loss += one.lm_loss / batch;
+    mean.keep += one.keep / batch;
+    for (size_t layer = 0; layer < one.layer_keep.size(); ++layer)
+      mean.layer_keep[layer] += one.layer_keep[layer] / batch;
+    report.n_tokens += lesson.tokens.size(0);
+    count(lesson);
+  }
+  for (Tensor& one : gradients)
+    one.div_(batch);
+  report.norm = optimiser_->step(gate_->parameters(), gradients, report.plan.rate, kMostNorm);
+  report.seconds = watch.seconds();
+  return report;
+}
+
+void Trainer::count(const Lesson& lesson) {
+  const int64_t n = lesson.tokens.size(0);
+  state_.n_tokens += n;
+  state_.flops += train::pass_flops(sizes_, {.n = n,
+                                             .n_counted = pass_options_.gated.n_gated(n),
+                                             .width = info_.width,
+                                             .from_full = pass_options_.from_full,
+                                             .full = pass_options_.needs_full(),
+                                             .recompute = pass_options_.recompute});
+}
+
+// Hard gates at the last keep rate, without noise, on held-out windows.
+double Trainer::kld_in_training() const {
+  double sum = 0;
+  PassOptions options = pass_options_;
+  options.from_full = true;
+  const std::vector<train::Window> windows = spread(held_out_, kTrainingJudgements);
+  for (const train::Window& window : windows) {
+    const Lesson lesson{.tokens = window_tokens(window), .weight = even_weight(window.n, options, frozen_.options())};
+    const FullReading full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = options.full_rows});
+    const Draw draw{.keep = course_.keep, .tau = kLastTau, .anneal = 1, .noise = 0};
+    sum += Pass(frozen_, options).run(*gate_, lesson, &full, draw, nullptr).lm_loss;
+  }
+  return sum / static_cast<double>(windows.size());
+}
+
+Status Trainer::judge(const Judged& judged) {
+  const double in_training = kld_in_training();
+  const Result<double> by_engine = judge_->kld(gate_->to_gate(), path("gate-lm.tried.gguf"));
+  if (!by_engine)
+    return by_engine.error();
+  state_.judgements.insert(state_.judgements.end(), {static_cast<double>(state_.step), in_training, *by_engine});
+  if (state_.step == 0)
+    state_.start_kld = *by_engine;
+  if (state_.best.empty() || *by_engine < state_.best_kld) {
+    state_.best = flat(gate_->parameters());
+    state_.best_kld = *by_engine;
+    state_.best_step = state_.step;
+    state_.n_worse = 0;
+  } else {
+    ++state_.n_worse;
+  }
+  state_.is_over = input_.settings.patience > 0 && state_.n_worse >= input_.settings.patience;
+  judged(state_.step, in_training, *by_engine);
+  std::error_code gone;
+  fs::remove(path("gate-lm.tried.gguf"), gone);
+  return {};
+}
+
+Status Trainer::run(const Told& told, const Judged& judged, const std::function<bool()>& stop) {
+  const LmSettings& s = input_.settings;
+  const double before = state_.seconds;
+  const Stopwatch watch;
+  const auto save = [&] {
+    state_.seconds = before + watch.seconds();
+    put_state();
+    return save_state(state_, path("lm-state.bin"));
+  };
+  if (state_.step == 0 && state_.judgements.empty()) {
+    if (Status first = judge(judged); !first)
+      return first;
+  }
+  while (state_.step < s.steps && !state_.is_over) {
+    const StepReport report = step();
+    ++state_.step;
+    const StepPlan& plan = report.plan;
+    state_.steps.insert(state_.steps.end(),
+                        {static_cast<double>(report.step), report.result.loss, report.result.lm_loss, plan.level,
+                         plan.keep, report.result.keep, plan.tau, plan.anneal, plan.rate, report.norm,
+                         plan.adversarial ? 1.0 : 0.0, report.seconds});
+    state_.steps.insert(state_.steps.end(), report.result.layer_keep.begin(), report.result.layer_keep.end());
+    told(report);
+    if (state_.step % s.judge_every == 0 || state_.step == s.steps) {
+      if (Status status = judge(judged); !status)
+        return status;
+    }
+    const bool stopped = stop() && state_.step < s.steps && !state_.is_over;
+    if (stopped || state_.step % s.save_every == 0 || state_.step == s.steps || state_.is_over) {
+      if (Status saved = save(); !saved)
+        return saved;
+    }
+    if (stopped)
+      return Error{ErrorCode::cancelled, "stopped after step " + std::to_string(state_.step) + " of " +
+                                             std::to_string(s.steps) + "; the same command goes on from there"};
+  }
+  return {};
+}
+
+Result<gate::Gate> Trainer::best_gate() const {
+  const LmSettings& s = input_.settings;
+  LearnedGate best(*gate_);
+  for (Tensor& one : best.parameters())
+    one = one.detach().clone();
+  check(unflatten(state_.best, best.parameters()), "the best gate has the sizes of the gate");
+  gate::Gate gate = best.to_gate();
+  gate.info.training_loss =
+      std::string(pass_options_.from_full ? "KL divergence from the full cache" : "cross-entropy of the text") +
+      ", end to end: " + std::to_string(state_.best_step) + " of " + std::to_string(s.steps) + " steps of " +
+      std::to_string(s.batch) + " windows, keep rate down to " + s.budget() + ", pressure " + s.pressure + ", rows " +
+      s.rows + (s.gate_init.empty() ? "" : ", begun with " + fs::path(s.gate_init).filename().string());
+  std::vector<float> logits;
+  for (const train::Window& window : spread(held_out_, kCalibrationWindows)) {
+    const FullReading full = read_in_full(frozen_, window_tokens(window), {.gate = &best});
+    for (const Tensor& layer : full.logits) {
+      const std::vector<float> rows = flat(std::vector<Tensor>{
+          layer.detach().narrow(0, pass_options_.gated.sinks, pass_options_.gated.n_gated(window.n))});
+      logits.insert(logits.end(), rows.begin(), rows.end());
+    }
+  }
+  train::calibrate(gate, std::move(logits));
+  return gate;
+}
+
+}  // namespace kedge::lm
