@@ -67,7 +67,7 @@ std::string effort_line(double flops, double seconds, int64_t n_params) {
   const double own = own_training_flops(n_params);
   char line[256];
   std::snprintf(line, sizeof line,
-                "%.2e FLOP in %.0f s (%.1f GFLOP/s), %.4f %% of the model's own training, estimated as 6 x %.0f M "
+                "%.2e FLOP in %.0f s (%.1f GFLOP/s), %.2g %% of the model's own training, estimated as 6 x %.0f M "
                 "parameters x 20 tokens a parameter = %.2e FLOP",
                 flops, seconds, seconds > 0 ? flops / seconds / 1e9 : 0, 100 * flops / own,
                 static_cast<double>(n_params) / 1e6, own);

@@ -37,7 +37,7 @@ double fit_flops(const ModelSizes& sizes, int width, int64_t n_rows, int epochs)
 // of 20 for each parameter (arXiv 2203.15556); models of today have often seen more.
 double own_training_flops(int64_t n_params);
 
-// "1.2e+15 FLOP, 0.05 % of ..." : the line that ends a training.
+// "1.2e+15 FLOP in 100 s (...), 0.05 % of ..." : the line that ends a training.
 std::string effort_line(double flops, double seconds, int64_t n_params);
 
 }  // namespace kedge::train

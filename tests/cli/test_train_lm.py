@@ -40,7 +40,7 @@ class TrainLm(KedgeTest):
         judged = self.path("judged.txt", self.sample(3000, 5))
         result = self.kedge("train-gate", text, judged, "-m", MODEL, "--gate-out", out, "--held-out", "judged.txt",
                             "--stage", "lm", "--train-tokens", "1536", "--train-lengths", "192", "--gate-width", "16",
-                            "--lm-steps", "2", "--lm-judge-windows", "1", "--lm-judge-every", "2", *args)
+                            "--lm-steps", "2", "--lm-judge-windows", "1", "--lm-judge-every", "2", "-t", "1", *args)
         self.assertEqual(result.code, code, result)
         return result
 
