@@ -23,7 +23,7 @@ import pathlib
 import subprocess
 import sys
 
-INPUTS = ["hidden", "key-value", "access", "attention", "all", "echo", "all-echo"]
+INPUTS = ["hidden", "key-value", "access", "attention", "window", "all", "echo", "all-echo"]
 
 
 def run(command, log):

@@ -154,6 +154,9 @@ std::vector<gate::Feature> ageing_features(GateInput input) {
       return {Feature::attention, Feature::last_access, Feature::age};
     case GateInput::attention:
       return {Feature::window_max, Feature::window_mean};
+    case GateInput::window:
+      return {Feature::logit, Feature::window_max, Feature::window_mean, Feature::last_access,
+              Feature::age,   Feature::key_norm,   Feature::value_norm};
     case GateInput::all:
       return {Feature::logit,       Feature::attention, Feature::window_max, Feature::window_mean,
               Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm};

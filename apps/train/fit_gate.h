@@ -11,12 +11,14 @@
 
 namespace kedge::train {
 
-// What a gate may see of a row. Names for people: hidden, key-value, access, attention, all, echo, all-echo.
+// What a gate may see of a row. Names for people: hidden, key-value, access, attention, window, all, echo,
+// all-echo.
 enum class GateInput {
   hidden,     // what the layer's projections see, when the row is written
   key_value,  // keys before their rotation and values of all kv heads, when the row is written
   access,     // at every eviction: the attention that it has had, its last access, its age
   attention,  // at every eviction: the weights that the newest queries give it
+  window,     // hidden when the row is written, and at every eviction all that needs nothing recorded but new queries
   all,        // hidden when the row is written, and at every eviction all that costs no echoes
   echo,       // at every eviction: what the text's own queries look at (session/echo.h), its age
   all_echo,   // all, and echoes

@@ -23,9 +23,9 @@ std::vector<std::string> names_of(const std::string& list) {
 constexpr int kMostAgeingWindow = 1024;  // queries that a session keeps for scorers
 
 // By GateInput.
-constexpr std::array<const char*, 7> kInputNames = {"hidden", "key-value", "access",  "attention",
-                                                    "all",    "echo",      "all-echo"};
-constexpr const char* kInputsAllowed = "hidden, key-value, access, attention, all, echo, all-echo";
+constexpr std::array<const char*, 8> kInputNames = {"hidden", "key-value", "access", "attention",
+                                                    "window", "all",       "echo",   "all-echo"};
+constexpr const char* kInputsAllowed = "hidden, key-value, access, attention, window, all, echo, all-echo";
 
 Result<std::vector<GateInput>> inputs_of(const std::string& list) {
   std::vector<GateInput> inputs;
