@@ -1,6 +1,7 @@
 #include "train_lm/frozen_model.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
@@ -105,7 +106,7 @@ Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool 
   if (hyper.architecture != "llama")
     return Error{ErrorCode::usage, "training on the language-model loss: found the architecture '" +
                                        hyper.architecture + "', allowed 'llama'"};
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   const Reader file(model.file(), type);
   const eviction::Rotation rotation = session::rotation_of(hyper.rope);
   check(!rotation.is_split, "the file's pairs are neighbours");
@@ -171,7 +172,7 @@ Tensor embed(const FrozenModel& model, const Tensor& tokens) { return model.embe
 Tensor final_norm(const FrozenModel& model, const Tensor& x) { return rms_norm(x, model.output_norm, model.norm_eps); }
 
 Tensor full_logits(const FrozenModel& model, const Tensor& tokens) {
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   const Rotation rotation = rotation_of(model, tokens.size(0));
   Tensor x = embed(model, tokens);
   for (int layer = 0; layer < model.n_layers; ++layer)

@@ -1,6 +1,7 @@
 #include "train_lm/learned_gate.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 
@@ -88,7 +89,7 @@ Tensor LearnedGate::logits(int layer, const Tensor& x) const {
 }
 
 gate::Gate LearnedGate::to_gate() const {
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   gate::Gate gate{.info = info_, .layers = {}, .thresholds = {}};
   for (int layer = 0; layer < info_.model.n_layers; ++layer) {
     const auto at_layer = static_cast<size_t>(layer);
@@ -119,7 +120,7 @@ AdamW::AdamW(std::span<const Tensor> parameters) {
 
 double AdamW::step(std::vector<Tensor>& parameters, std::vector<Tensor>& gradients, double rate, double most) {
   constexpr double kFirst = 0.9, kSecond = 0.999, kSmall = 1e-8;
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   double square = 0;
   for (const Tensor& one : gradients)
     square += at::sum(one * one, at::kDouble).item<double>();

@@ -1,6 +1,7 @@
 #include "train_lm/lm_loss.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -37,7 +38,7 @@ Tensor by_hidden(const FrozenModel& model, const Tensor& by_logits) {
 }  // namespace
 
 Loss lm_loss(const FrozenModel& model, const Tensor& hidden, const LossTarget& target, bool with_gradient) {
-  const at::NoGradGuard by_hand;
+  const c10::NoGradGuard by_hand;
   Loss loss;
   if (with_gradient)
     loss.by_hidden = at::zeros_like(hidden);

@@ -1,6 +1,7 @@
 #include "train_lm/pass.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ Tensor even_weight(int64_t n, const PassOptions& options, const at::TensorOption
 }
 
 FullReading read_in_full(const FrozenModel& model, const Tensor& tokens, const FullOptions& options) {
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   const Rotation rotation = rotation_of(model, tokens.size(0));
   FullReading out;
   Tensor x = embed(model, tokens);
@@ -29,7 +30,7 @@ FullReading read_in_full(const FrozenModel& model, const Tensor& tokens, const F
     LayerRows rows;
     x = run_layer(model, layer, x, {.rotation = rotation, .keep_rows = &rows});
     if (options.gate != nullptr) {
-      const at::AutoGradMode learns(true);
+      const c10::AutoGradMode learns(true);
       out.logits.push_back(options.gate->logits(layer, rows.x));
     }
     if (options.rows)
@@ -60,7 +61,7 @@ struct Pass::State {
 };
 
 void Pass::set_exact_shift(State& state) const {
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   std::vector<Tensor> all;
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const Tensor& logits = state.full->logits[static_cast<size_t>(layer)];
@@ -82,7 +83,7 @@ Tensor Pass::let_through(State& state, Segment& segment, int layer, const Tensor
     const Tensor followed = (shift_weights(gated.detach(), shift, state.draw) * gated).sum();
     segment.shift = shift - (followed - followed.detach());
   } else {
-    segment.shift = at::full({}, state.shift, x.options()).requires_grad_(at::GradMode::is_enabled());
+    segment.shift = at::full({}, state.shift, x.options()).requires_grad_(c10::GradMode::is_enabled());
   }
   const Tensor u = keep_of(noisy + segment.shift, state.draw);
   segment.keep_sum = state.gated(u, options_.gated).sum();
@@ -91,7 +92,7 @@ Tensor Pass::let_through(State& state, Segment& segment, int layer, const Tensor
 
 // One layer; with_gradient: its input is a leaf, and what it computes is kept.
 Pass::Segment Pass::run_segment(State& state, int layer, const Tensor& x, bool with_gradient) const {
-  const at::AutoGradMode mode(with_gradient);
+  const c10::AutoGradMode mode(with_gradient);
   Segment segment{.in = x.detach(), .out = {}, .shift = {}, .keep_sum = {}};
   if (with_gradient && layer > 0)
     segment.in.requires_grad_(true);
@@ -104,7 +105,7 @@ Pass::Segment Pass::run_segment(State& state, int layer, const Tensor& x, bool w
 }
 
 double Pass::head(State& state, const Tensor& x, Tensor* by_x) const {
-  const at::AutoGradMode mode(by_x != nullptr);
+  const c10::AutoGradMode mode(by_x != nullptr);
   Tensor in = x.detach();
   if (by_x != nullptr)
     in.requires_grad_(true);

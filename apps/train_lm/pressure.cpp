@@ -1,6 +1,7 @@
 #include "train_lm/pressure.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <string>
@@ -32,7 +33,7 @@ Tensor keep_of(const Tensor& moved, const Draw& draw) {
 
 double shift_for(const Tensor& noisy, const Draw& draw) {
   constexpr int kHalvings = 48;
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   if (noisy.numel() == 0)
     return 0;
   // Beyond these every row is kept, or none.
@@ -47,7 +48,7 @@ double shift_for(const Tensor& noisy, const Draw& draw) {
 }
 
 Tensor shift_weights(const Tensor& noisy, double shift, const Draw& draw) {
-  const at::NoGradGuard frozen;
+  const c10::NoGradGuard frozen;
   const Tensor open = at::sigmoid((noisy + shift) / draw.tau);
   const Tensor slope = open * (1 - open);
   return slope / slope.sum().clamp_min(1e-30);
