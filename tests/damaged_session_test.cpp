@@ -230,7 +230,7 @@ TEST_F(Damaged, MistakesNameThePartWhatWasFoundAndWhatIsAllowed) {
   std::string version = bytes_;
   put(version, 8, session::kFileVersion + 1);
   repair_preamble(version);
-  expect_words(why(version), {"version", "found 3", "allowed 2"});
+  expect_words(why(version), {"version", "found 4", "allowed 3"});
   expect_words(why("GGUF"), {"KEDGESES"});
   expect_words(why(""), {"KEDGESES"});
   expect_words(why(bytes_.substr(0, bytes_.size() - 1)), {"size", std::to_string(bytes_.size() - 1).c_str()});

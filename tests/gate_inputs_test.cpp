@@ -135,7 +135,8 @@ TEST_F(GateInputs, ASessionRecordsWhatTheFeaturesAskForAndNoMore) {
       {{.input = "hidden", .ageing = {}}, 1, 0},
       {{.input = "none", .ageing = {Feature::attention, Feature::last_access, Feature::age}}, 1, 16},
       {{.input = "none", .ageing = {Feature::window_max, Feature::window_mean}}, 0, 16},
-      {{.input = "hidden", .ageing = all_features()}, 2, 16},
+      {{.input = "none", .ageing = {Feature::past, Feature::echo, Feature::age}}, 2, 0},
+      {{.input = "hidden", .ageing = all_features()}, 4, 16},
       {{.input = "hidden", .ageing = {Feature::logit, Feature::age}}, 1, 0},
   };
   for (const Case& one : cases) {

@@ -204,7 +204,7 @@ TEST_F(TinyGateMode, ASavedSessionAndAForkGoOnAlike) {
 TEST_F(TinyGateMode, AForkUnderAModeIsASessionThatReadTheTextItself) {
   const std::vector<Token> tokens = random_tokens(400, 8);
   SessionOptions whole = session_options({.policy = "none", .prompt = 400});
-  whole.histories.gate = true;
+  whole.histories = {.attention_sum = true, .echo = true, .gate = true};  // what the model's gate asks for
   whole.n_observed = 64;
   const auto parent = open_session(*model_, whole);
   must(parent->prefill(tokens));

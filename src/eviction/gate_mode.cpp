@@ -50,6 +50,21 @@ const MethodInfo* find_mode(std::string_view name) {
   return it == gate_modes().end() ? nullptr : &*it;
 }
 
+// Share of rows above a probability: a line through the curve's points and those of all and no rows.
+double kept_above(double threshold, std::span<const gate::KeepThreshold> curve) {
+  double keep = 0;  // at probability 1
+  double at = 1;
+  for (size_t i = 0; i <= curve.size(); ++i) {  // keep rises, the threshold falls
+    const double next_keep = i < curve.size() ? static_cast<double>(curve[i].keep) : 1;
+    const double next = i < curve.size() ? static_cast<double>(curve[i].threshold) : 0;
+    if (threshold >= next)
+      return at > next ? keep + (next_keep - keep) * (at - threshold) / (at - next) : next_keep;
+    keep = next_keep;
+    at = next;
+  }
+  return 1;
+}
+
 }  // namespace
 
 const std::vector<MethodInfo>& gate_modes() {
@@ -103,6 +118,19 @@ Result<GateMode> parse_gate_mode(std::string_view text) {
 
 double wanted_threshold(const GateMode& mode, double free) {
   return mode.high - (mode.high - mode.low) * std::clamp(free, 0.0, 1.0);
+}
+
+double free_when_read(const GateMode& mode, const Filling& filling) {
+  const auto free_at = [&](double threshold) {
+    return 1 - filling.used - filling.coming * kept_above(threshold, filling.curve);
+  };
+  double lo = mode.low;
+  double hi = mode.high;
+  for (int step = 0; step < 40; ++step) {
+    const double middle = (lo + hi) / 2;
+    (wanted_threshold(mode, free_at(middle)) > middle ? lo : hi) = middle;
+  }
+  return free_at(hi);
 }
 
 double next_threshold(const GateMode& mode, double current, double free) {

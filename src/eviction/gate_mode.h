@@ -16,6 +16,7 @@
 
 #include "eviction/named_layers.h"
 #include "eviction/policy.h"
+#include "gate/gate.h"
 #include "kedge/error.h"
 
 namespace kedge::eviction {
@@ -43,6 +44,14 @@ const std::vector<MethodInfo>& gate_modes();
 
 // Where the threshold should be while the share `free` of the memory is free, clamped to 0..1.
 double wanted_threshold(const GateMode& mode, double free);
+// The share that is free once a text has been read, when its rows have been judged by the threshold that this share
+// asks for. Less memory, a higher threshold, fewer rows: there is one such threshold.
+struct Filling {
+  double used = 0;                             // share of the memory before
+  double coming = 0;                           // what all rows of the text would take
+  std::span<const gate::KeepThreshold> curve;  // what a threshold keeps, as the gate's file says; empty: 1 - threshold
+};
+double free_when_read(const GateMode& mode, const Filling& filling);
 // Where it goes from `current` (below 0: it has none yet).
 double next_threshold(const GateMode& mode, double current, double free);
 

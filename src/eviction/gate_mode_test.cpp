@@ -70,6 +70,28 @@ TEST(GateMode, FullerMemoryDiscardsMore) {
   }
 }
 
+// What is free after a text agrees with the threshold that it asks for, by the curve of what thresholds keep.
+TEST(GateMode, AProspectAgreesWithItsThreshold) {
+  const GateMode adaptive = mode("adaptive:gap=0");
+  const std::vector<gate::KeepThreshold> curve = {{0.1F, 0.9F}, {0.5F, 0.5F}, {0.9F, 0.1F}};
+  const auto threshold = [&](double used, double coming, std::span<const gate::KeepThreshold> of) {
+    return wanted_threshold(adaptive, free_when_read(adaptive, {.used = used, .coming = coming, .curve = of}));
+  };
+  double last = 0;
+  for (const double coming : {0.1, 0.5, 1.1, 2.0, 4.0, 40.0}) {
+    const double at = threshold(0.05, coming, curve);
+    EXPECT_GT(at, last) << coming;
+    EXPECT_LE(at, 0.8);
+    // keep(t) is 1 - t on this curve, and where there is none
+    EXPECT_NEAR(at, std::min(0.8, 0.2 + 0.6 * (0.05 + coming * (1 - at))), coming > 3 ? 0.05 : 1e-6) << coming;
+    EXPECT_NEAR(threshold(0.05, coming, {}), at, 1e-6) << coming;
+    last = at;
+  }
+  EXPECT_DOUBLE_EQ(threshold(0.5, 0, curve), 0.5) << "nothing comes: what is free is free";
+  EXPECT_GT(threshold(0.05, 1.1, std::vector<gate::KeepThreshold>{{0.5F, 0.8F}}), threshold(0.05, 1.1, curve))
+      << "a gate that opens wider fills more";
+}
+
 TEST(GateMode, TheThresholdWaitsForTheGap) {
   const GateMode adaptive = mode("adaptive:gap=0.1");
   EXPECT_DOUBLE_EQ(next_threshold(adaptive, -1, 0.5), 0.5);

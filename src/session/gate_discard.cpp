@@ -24,14 +24,17 @@ Result<eviction::GateMode> session_gate_mode(const Engine& engine, const Session
                                                                : "the one that is loaded says nothing of new rows")};
 }
 
-// Sets the threshold for what is discarded next, when n more tokens have come in: of the pool, so that sequences that
-// share it share its pressure.
+// Sets the threshold for what is discarded next, for the memory that is free when n more tokens have come in: of the
+// pool, so that sequences that share it share its pressure.
 void Timeline::follow_pressure(int64_t n_tokens) {
   const kv::StoreStats held = store_->stats();
   const model::HyperParams& hyper = engine_.model->hyper();
   const int64_t coming = kv::bytes_for_rows(store_->shape(), n_tokens, int64_t{hyper.n_layers} * hyper.n_kv_heads);
-  const double used = static_cast<double>(held.live_bytes + coming) / static_cast<double>(held.budget_bytes);
-  schedule_.gate_threshold = eviction::next_threshold(gate_mode_, schedule_.gate_threshold, 1 - used);
+  const auto budget = static_cast<double>(held.budget_bytes);
+  const double free = eviction::free_when_read(gate_mode_, {.used = static_cast<double>(held.live_bytes) / budget,
+                                                            .coming = static_cast<double>(coming) / budget,
+                                                            .curve = engine_.gate_curve});
+  schedule_.gate_threshold = eviction::next_threshold(gate_mode_, schedule_.gate_threshold, free);
 }
 
 // Rows of a head that stay whatever the gate says. What lies before a mark is left as it is: it would have to be copied

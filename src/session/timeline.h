@@ -42,7 +42,8 @@ struct Engine {  // what sessions share
   // has an append stage, and its ageing stage, where it has one.
   attention::RowNodes gate = {};
   const gate::Ageing* ageing = nullptr;
-  std::string gate_sha256 = {};  // of the gate's file
+  std::span<const gate::KeepThreshold> gate_curve = {};  // what its thresholds keep
+  std::string gate_sha256 = {};                          // of the gate's file
 };
 
 // What a session records: for its own policy and for those of its forks.

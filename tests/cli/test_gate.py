@@ -120,6 +120,21 @@ class Gate(KedgeTest):
         other = self.path("other.gguf", whole.replace(sha, b"0" * 64, 1))
         self.assert_error(self.kedge(*run, "--gate", other), 3, "another model", "0000000000000000", sha.decode()[:16])
 
+    def test_the_shipped_gate_is_of_the_default_model(self):
+        gate = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/smollm2-135m.gate.gguf")
+        info = json.loads(self.kedge("inspect", gate, "--json").out)
+        parameters = 134_515_008
+        self.assertLess(info["products_per_token"], 0.011 * parameters, "of the model's own products for a token")
+        if not os.path.basename(MODEL).startswith("SmolLM2-135M-Instruct.Q4_1"):
+            self.skipTest("another model is tested")
+        prompt = self.path("prompt.txt", self.sample(9000, 4))
+        for policy in ("gate", "hybrid"):
+            _, stats = self.run_ok("-f", prompt, "-n", "16", "--temp", "0", "--gate", gate, "--kv-policy", policy,
+                                   "--kv-budget", "25%")
+            self.assertLessEqual(stats["kv_peak_bytes"], stats["kv_budget_bytes"])
+            self.assertGreater(stats["evicted_rows"], 0)
+            self.assertEqual(stats["generated_tokens"], 16)
+
     def test_it_discards_ahead_of_the_budget(self):
         out = self.path("gate")
         self.train(out, "--gate-width", "0")
