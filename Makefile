@@ -25,7 +25,7 @@ PEERS_OUT ?= build/peers
 FIDELITY_OUT ?= build/fidelity
 # The shipped gate (tools/run_gate): tokens of its windows, further options of kedge train-gate.
 GATE_OUT ?= build/gate
-GATE_TOKENS ?= 72000
+GATE_TOKENS ?=
 GATE_ARGS ?=
 
 build: setup ## build/kedge and the tests

@@ -224,7 +224,8 @@ constexpr OptionSpec kTable[] = {
 
     // ... through the model
     {"", "--gate-init", "FILE", kGroupTrainingLm, kTrain, &Settings::gate_init,
-     "the gate to begin with, as --stage labels makes it; not given: a new one of --gate-width, open at first"},
+     "the gate to begin with, of the input hidden, as --stage labels makes it (of two stages the first); not given: a "
+     "new one of --gate-width, open at first"},
     {"", "--lm-steps", "N", kGroupTrainingLm, kTrain, &Settings::lm_steps, "steps of the whole training", 1, 1e7},
     {"", "--lm-batch", "N", kGroupTrainingLm, kTrain, &Settings::lm_batch, "windows of a step", 1, 1024},
     {"", "--lm-loss", "WHAT", kGroupTrainingLm, kTrain, &Settings::lm_loss,

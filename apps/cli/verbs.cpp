@@ -27,8 +27,7 @@ constexpr VerbSpec kVerbs[] = {
      bench_verb},
     {"train-gate", kTrain, "FILE...",
      "Teaches a discard gate which rows the model goes on to need, on your own texts: fitted to labels, or trained on "
-     "the "
-     "language-model loss.",
+     "the language-model loss.",
      train_gate_verb},
     {"report", kReport, "RUN...", "Writes one self-contained HTML page from the folders that `kedge eval` made.",
      report_verb},

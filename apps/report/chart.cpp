@@ -118,6 +118,15 @@ std::string Svg::finish(double height, std::string_view label) const {
          "\" viewBox=\"0 0 " + w + " " + h + "\" width=\"" + w + "\" height=\"" + h + "\">" + body_ + "</svg>";
 }
 
+void put_ticks(Frame& frame, int n_x, int n_y) {
+  frame.x_ticks = frame.x.ticks(n_x);
+  frame.y_ticks = frame.y.ticks(n_y);
+  for (const double tick : frame.x_ticks)
+    frame.x_labels.push_back(plain(tick));
+  for (const double tick : frame.y_ticks)
+    frame.y_labels.push_back(plain(tick));
+}
+
 void draw_frame(Svg& svg, const Frame& frame) {
   const Span &x = frame.x.range(), &y = frame.y.range();
   for (size_t i = 0; i < frame.y_ticks.size(); ++i) {

@@ -74,6 +74,8 @@ struct Frame {
   std::vector<double> x_ticks, y_ticks;
 };
 
+// About so many ticks, labelled with their plain numbers.
+void put_ticks(Frame& frame, int n_x, int n_y);
 void draw_frame(Svg& svg, const Frame& frame);
 
 // The figure as a file of its own: with the style sheet and a white ground.

@@ -154,12 +154,7 @@ Frame frame_of(const Lines& lines, Point at) {
       .y_labels = {},
       .x_ticks = {},
       .y_ticks = {}};
-  frame.x_ticks = frame.x.ticks(5);
-  frame.y_ticks = frame.y.ticks(4);
-  for (const double tick : frame.x_ticks)
-    frame.x_labels.push_back(plain(tick));
-  for (const double tick : frame.y_ticks)
-    frame.y_labels.push_back(plain(tick));
+  put_ticks(frame, 5, 4);
   return frame;
 }
 

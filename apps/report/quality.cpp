@@ -178,12 +178,9 @@ Figure figure_of(const Comparison& comparison, const Plot& plot) {
               .y_labels = {},
               .x_ticks = {},
               .y_ticks = {}};
-  frame.x_ticks = frame.x.ticks(8);
-  frame.y_ticks = frame.y.ticks(5);
-  for (const double tick : frame.x_ticks)
-    frame.x_labels.push_back(plain(tick));
-  for (const double tick : frame.y_ticks)
-    frame.y_labels.push_back(score ? real(100 * tick, 0) : plain(tick));
+  put_ticks(frame, 8, 5);
+  for (size_t i = 0; score && i < frame.y_ticks.size(); ++i)
+    frame.y_labels[i] = real(100 * frame.y_ticks[i], 0);
   draw_frame(svg, frame);
   draw_budgets(svg, plot, comparison, frame);
   if (plot.floor) {

@@ -8,6 +8,11 @@
 
 namespace kedge::train {
 
+std::span<const Token> tokens_of(const Text& text, const Window& window) {
+  return std::span<const Token>(text.tokens[window.document])
+      .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n));
+}
+
 Result<Text> read_documents(std::span<const std::string> paths, std::span<const std::string> held_out_names,
                             const model::Tokenizer& tokenizer) {
   Text text;

@@ -19,6 +19,9 @@ struct Text {
   std::string sha256;  // of names and tokens
 };
 
+// The tokens of one of its windows.
+std::span<const Token> tokens_of(const Text& text, const Window& window);
+
 // held_out: file names of documents that nothing is learned from. Errors: failed (unreadable), usage (a held-out name
 // that is none of the documents').
 Result<Text> read_documents(std::span<const std::string> paths, std::span<const std::string> held_out,

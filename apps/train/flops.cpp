@@ -5,56 +5,45 @@
 namespace kedge::train {
 namespace {
 
-double linear_flops(const ModelSizes& s, int64_t n) {
-  const int64_t heads = s.n_heads * s.head_dim;
-  const int64_t kv_heads = s.n_kv_heads * s.head_dim;
-  const auto products = static_cast<double>(s.n_embd * (2 * heads + 2 * kv_heads) + 3 * s.n_embd * s.n_ff);
-  return 2 * products * static_cast<double>(n * s.n_layers);
+double linear_flops(const model::HyperParams& of, int64_t n) {
+  const int64_t n_embd = of.n_embd;
+  const int64_t heads = int64_t{of.n_heads} * of.head_dim;
+  const int64_t kv_heads = int64_t{of.n_kv_heads} * of.head_dim;
+  const auto products = static_cast<double>(n_embd * (2 * heads + 2 * kv_heads) + 3 * n_embd * of.n_ff);
+  return 2 * products * static_cast<double>(n * of.n_layers);
 }
 
 // Two products with every row up to the query's own.
-double attention_flops(const ModelSizes& s, int64_t n) {
+double attention_flops(const model::HyperParams& of, int64_t n) {
   const double rows = static_cast<double>(n) * static_cast<double>(n + 1) / 2;
-  return 4 * static_cast<double>(s.n_heads * s.head_dim * s.n_layers) * rows;
+  return 4 * static_cast<double>(int64_t{of.n_heads} * of.head_dim * of.n_layers) * rows;
 }
 
 }  // namespace
 
-ModelSizes sizes_of(const model::HyperParams& hyper) {
-  return {.n_layers = hyper.n_layers,
-          .n_embd = hyper.n_embd,
-          .n_heads = hyper.n_heads,
-          .n_kv_heads = hyper.n_kv_heads,
-          .head_dim = hyper.head_dim,
-          .n_ff = hyper.n_ff,
-          .n_vocab = hyper.n_vocab,
-          .n_params = hyper.n_params};
+double full_reading_flops(const model::HyperParams& of, int64_t n) {
+  return linear_flops(of, n) + attention_flops(of, n);
 }
 
-double full_reading_flops(const ModelSizes& sizes, int64_t n) {
-  return linear_flops(sizes, n) + attention_flops(sizes, n);
-}
-
-double pass_flops(const ModelSizes& sizes, const PassWork& work) {
-  const double forward = full_reading_flops(sizes, work.n);
+double pass_flops(const model::HyperParams& of, const PassWork& work) {
+  const double forward = full_reading_flops(of, work.n);
   // Frozen weights have no gradient of their own: going back is one product for each of the way there; attention's
   // two products are made once again and have four gradients of that size, two of them of rows.
-  const double back = linear_flops(sizes, work.n) + 2.5 * attention_flops(sizes, work.n);
+  const double back = linear_flops(of, work.n) + 2.5 * attention_flops(of, work.n);
   const double gate =
-      3 * 2 *
-      static_cast<double>((work.width > 0 ? work.width : sizes.n_kv_heads) * sizes.n_embd * sizes.n_layers * work.n);
-  const double output = 2 * static_cast<double>(sizes.n_embd * sizes.n_vocab) * static_cast<double>(work.n_counted);
+      3 * 2 * static_cast<double>(work.n * (work.width > 0 ? work.width : of.n_kv_heads) * of.n_embd * of.n_layers);
+  const double output = 2 * static_cast<double>(int64_t{of.n_embd} * of.n_vocab) * static_cast<double>(work.n_counted);
   return forward * (1 + (work.full ? 1 : 0) + (work.recompute ? 1 : 0)) + back + gate +
          output * (work.from_full ? 3 : 2);
 }
 
-double label_flops(const ModelSizes& sizes, int64_t n, bool repeats) {
-  return full_reading_flops(sizes, repeats ? 2 * n : n);
+double label_flops(const model::HyperParams& of, int64_t n, bool repeats) {
+  return full_reading_flops(of, repeats ? 2 * n : n);
 }
 
-double fit_flops(const ModelSizes& sizes, int width, int64_t n_rows, int epochs) {
+double fit_flops(const model::HyperParams& of, int width, int64_t n_rows, int epochs) {
   // There, and back with the gradients of the weights: three products for each of the network's, less that of x.
-  const double products = static_cast<double>(width * (2 * sizes.n_embd + 3 * sizes.n_kv_heads) * sizes.n_layers);
+  const double products = static_cast<double>(int64_t{width} * (2 * of.n_embd + 3 * of.n_kv_heads) * of.n_layers);
   return 2 * products * static_cast<double>(n_rows) * epochs;
 }
 

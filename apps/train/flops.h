@@ -8,13 +8,6 @@
 
 namespace kedge::train {
 
-struct ModelSizes {
-  int64_t n_layers = 0, n_embd = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, n_ff = 0, n_vocab = 0;
-  int64_t n_params = 0;
-};
-
-ModelSizes sizes_of(const model::HyperParams& hyper);
-
 struct PassWork {
   int64_t n = 0;          // tokens of the text
   int64_t n_counted = 0;  // positions whose predictions are compared
@@ -24,14 +17,14 @@ struct PassWork {
   bool recompute = false;
 };
 
-double full_reading_flops(const ModelSizes& sizes, int64_t n);  // without the output matrix
+double full_reading_flops(const model::HyperParams& of, int64_t n);  // without the output matrix
 // A text read with gates in the way, and back.
-double pass_flops(const ModelSizes& sizes, const PassWork& work);
+double pass_flops(const model::HyperParams& of, const PassWork& work);
 
 // Labels of one window: the model reads it and, for labels of a repetition, reads it once more behind itself.
-double label_flops(const ModelSizes& sizes, int64_t n, bool repeats);
+double label_flops(const model::HyperParams& of, int64_t n, bool repeats);
 // A network of `width` hidden units for each layer, n_rows rows, so many passes over them.
-double fit_flops(const ModelSizes& sizes, int width, int64_t n_rows, int epochs);
+double fit_flops(const model::HyperParams& of, int width, int64_t n_rows, int epochs);
 
 // What the model's own training took, by the rule of 6 operations for each parameter and token, and tokens by the rule
 // of 20 for each parameter (arXiv 2203.15556); models of today have often seen more.

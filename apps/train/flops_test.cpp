@@ -5,14 +5,18 @@
 namespace kedge::train {
 namespace {
 
-constexpr ModelSizes kTiny{.n_layers = 2,
-                           .n_embd = 8,
-                           .n_heads = 2,
-                           .n_kv_heads = 1,
-                           .head_dim = 4,
-                           .n_ff = 16,
-                           .n_vocab = 100,
-                           .n_params = 1000};
+const model::HyperParams kTiny{.architecture = {},
+                               .name = {},
+                               .n_layers = 2,
+                               .n_embd = 8,
+                               .n_heads = 2,
+                               .n_kv_heads = 1,
+                               .head_dim = 4,
+                               .n_ff = 16,
+                               .n_vocab = 100,
+                               .rope = {},
+                               .n_params = 1000,
+                               .weight_type = {}};
 
 TEST(Flops, AreCountedProductByProduct) {
   double products = 0;

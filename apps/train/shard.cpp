@@ -1,10 +1,9 @@
 #include "train/shard.h"
 
-#include <zlib.h>
-
 #include <cstring>
 
 #include "base/check.h"
+#include "base/crc32.h"
 #include "base/output_file.h"
 
 namespace kedge::train {
@@ -21,10 +20,6 @@ struct Header {
   char made_from[kHashBytes];  // padded with zeros; the data begins at a multiple of eight
 };
 static_assert(sizeof(Header) % 8 == 0);
-
-uint32_t crc(std::span<const std::byte> bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
 
 // Where a layer's parts begin, each padded to a multiple of eight bytes.
 struct Places {
@@ -80,7 +75,7 @@ Status save_shard(const Shard& shard, const std::string& path) {
     put(layer.late, at + places.late);
     at += places.end;
   }
-  const uint32_t sum = crc(std::span(bytes).first(bytes.size() - sizeof(uint32_t)));
+  const uint32_t sum = crc32_of(std::span(bytes).first(bytes.size() - sizeof(uint32_t)));
   std::memcpy(at, &sum, sizeof sum);
   return write_file(path, bytes);
 }
@@ -107,7 +102,7 @@ Result<ShardFile> ShardFile::open(const std::string& path) {
     return bad("found " + std::to_string(bytes.size()) + " bytes, its header asks for another size");
   uint32_t sum = 0;
   std::memcpy(&sum, bytes.data() + bytes.size() - sizeof sum, sizeof sum);
-  if (sum != crc(bytes.first(bytes.size() - sizeof sum)))
+  if (sum != crc32_of(bytes.first(bytes.size() - sizeof sum)))
     return bad("its checksum does not fit what is in it");
   file.made_from_.assign(header.made_from, strnlen(header.made_from, kHashBytes));
   return file;

@@ -56,16 +56,16 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
     } else {
       if (cli::stop_requested())
         return Error{ErrorCode::cancelled, "stopped; what was collected stays in " + train.out};
-      const std::span<const Token> tokens = text.tokens[window.document];
-      Result<Shard> shard =
-          collector.read(tokens.subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)), i);
+      Result<Shard> shard = collector.read(tokens_of(text, window), i);
       if (!shard)
         return shard.error();
       shard->made_from = source;
       if (Status saved = save_shard(*shard, path); !saved)
         return saved.error();
       n_read += window.n;
-      flops += label_flops(sizes_of(engine.model->hyper()), window.n, train.collect.labels.label != Label::future);
+      flops += label_flops(engine.model->hyper(), window.n, train.collect.labels.label != Label::future);
+      if (train.collect.what.aged)
+        flops += full_reading_flops(engine.model->hyper(), window.n / 2);  // before the cut, on average
       Result<ShardFile> made = ShardFile::open(path);
       if (!made)
         return made.error();
@@ -189,7 +189,7 @@ Status run(const cli::Settings& settings) {
       csv += *lines;
       for (const ShardFile& shard : lesson.learned) {
         if (append_input(input) != "none")
-          flops += fit_flops(sizes_of(engine.model->hyper()), width, shard.shape().n_rows, train->fit.epochs);
+          flops += fit_flops(engine.model->hyper(), width, shard.shape().n_rows, train->fit.epochs);
       }
     }
   }

@@ -26,11 +26,7 @@ class Reader {
     check(info != nullptr && tensor::can_get_rows(info->type), "the engine has read this tensor");
     const int64_t cols = info->ne[0], rows = info->ne[1];
     Tensor out = at::empty({rows, cols}, at::kFloat);
-    const size_t bytes = tensor::row_bytes(info->type, cols);
-    for (int64_t row = 0; row < rows; ++row) {
-      tensor::row_to_f32(info->type, info->data + static_cast<size_t>(row) * bytes,
-                         {out.data_ptr<float>() + row * cols, static_cast<size_t>(cols)});
-    }
+    tensor::rows_to_f32(info->type, cols, info->data, {out.data_ptr<float>(), static_cast<size_t>(out.numel())});
     file_.release(*info);
     return (info->n_dims == 1 ? out[0] : out).to(type_);
   }

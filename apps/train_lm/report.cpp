@@ -86,12 +86,7 @@ std::string chart(const std::vector<Line>& lines, const std::string& y_title, bo
               .y_labels = {},
               .x_ticks = {},
               .y_ticks = {}};
-  frame.x_ticks = frame.x.ticks(8);
-  frame.y_ticks = frame.y.ticks(5);
-  for (const double tick : frame.x_ticks)
-    frame.x_labels.push_back(report::plain(tick));
-  for (const double tick : frame.y_ticks)
-    frame.y_labels.push_back(report::plain(tick));
+  put_ticks(frame, 8, 5);
   draw_frame(svg, frame);
   for (const Line& line : lines) {
     std::vector<Point> drawn;

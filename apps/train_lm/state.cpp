@@ -1,10 +1,9 @@
 #include "train_lm/state.h"
 
-#include <zlib.h>
-
 #include <cstring>
 #include <span>
 
+#include "base/crc32.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 
@@ -13,10 +12,6 @@ namespace {
 
 constexpr char kMagic[8] = {'K', 'E', 'D', 'G', 'E', 'L', 'M', 'T'};
 constexpr uint32_t kVersion = 1;
-
-uint32_t crc(std::span<const std::byte> bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
 
 class Writer {
  public:
@@ -112,7 +107,7 @@ Status save_state(const TrainState& state, const std::string& path) {
     writer(one);
   writer(kVersion);
   visit_fields(writer, state);
-  writer(crc(writer.bytes()));
+  writer(crc32_of(writer.bytes()));
   return write_file(path, std::span<const std::byte>(writer.bytes()));
 }
 
@@ -130,7 +125,7 @@ Result<TrainState> read_state(const std::string& path) {
     return bad("no state of a training: it begins with something else than KEDGELMT");
   std::memcpy(&sum, bytes.data() + bytes.size() - sizeof sum, sizeof sum);
   bytes = bytes.first(bytes.size() - sizeof sum);
-  if (sum != crc(bytes))
+  if (sum != crc32_of(bytes))
     return bad("its checksum does not fit what is in it");
   std::memcpy(&version, bytes.data() + sizeof kMagic, sizeof version);
   if (version != kVersion)

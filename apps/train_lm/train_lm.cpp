@@ -10,6 +10,7 @@
 #include "cli/console.h"
 #include "cli/engine.h"
 #include "cli/signals.h"
+#include "eval/progress.h"
 #include "train_lm/report.h"
 #include "train_lm/threads.h"
 #include "train_lm/trainer.h"
@@ -20,18 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string in(const LmSettings& lm, const char* name) { return (fs::path(lm.texts.out) / name).string(); }
-
-std::string duration(double seconds) {
-  char text[40];
-  const int minutes = static_cast<int>(seconds / 60);
-  if (minutes >= 60)
-    std::snprintf(text, sizeof text, "%d h %02d min", minutes / 60, minutes % 60);
-  else if (minutes > 0)
-    std::snprintf(text, sizeof text, "%d min %02d s", minutes, static_cast<int>(seconds) % 60);
-  else
-    std::snprintf(text, sizeof text, "%.0f s", seconds);
-  return text;
-}
 
 std::string course_line(const LmSettings& lm, const Trainer& trainer) {
   char text[400];
@@ -65,7 +54,7 @@ class Teller {
         line, sizeof line, "step %lld of %lld: loss %.4f, keep %.3f (level %.3f), tau %.2f, %.1f tok/s, %s left",
         static_cast<long long>(report.step), static_cast<long long>(steps_), lm_loss_ / static_cast<double>(n_),
         report.result.keep, report.plan.level, report.plan.tau, static_cast<double>(tokens_) / seconds_,
-        duration(each * static_cast<double>(steps_ - report.step)).c_str());
+        eval::duration_text(each * static_cast<double>(steps_ - report.step)).c_str());
     progress_.line(line);
     since_ = Stopwatch();
     tokens_ = n_ = 0;
@@ -93,8 +82,8 @@ Status write_reports(const Trainer& trainer, const LmSettings& lm, const train::
   const ReportFacts facts{.title = trainer.gate_info().name + ", trained on the language-model loss",
                           .data = "Learned from " + text.names,
                           .course = course_line(lm, trainer),
-                          .effort = train::effort_line(state.flops, state.seconds, trainer.sizes().n_params),
-                          .n_layers = static_cast<int>(trainer.sizes().n_layers)};
+                          .effort = train::effort_line(state.flops, state.seconds, trainer.hyper().n_params),
+                          .n_layers = trainer.hyper().n_layers};
   if (Status csv = write_file(in(lm, "lm-report.csv"), lm_report_csv(state, facts.n_layers)); !csv)
     return csv;
   return write_file(in(lm, "lm-report.html"), lm_report_html(state, facts));
@@ -114,7 +103,7 @@ Status finish(const Trainer& trainer, const LmSettings& lm) {
                 static_cast<long long>(state.best_step), state.best_kld, lm.budget().c_str(), state.start_kld,
                 state.is_over && state.step < lm.steps ? "; ended early, nothing better came" : "");
   cli::note(line + path);
-  cli::note(train::effort_line(state.flops, state.seconds, trainer.sizes().n_params));
+  cli::note(train::effort_line(state.flops, state.seconds, trainer.hyper().n_params));
   return {};
 }
 

@@ -98,7 +98,6 @@ Status Trainer::start() {
   if (!frozen)
     return frozen.error();
   frozen_ = *std::move(frozen);
-  sizes_ = train::sizes_of(net.hyper());
   const LmSettings& s = input_.settings;
   info_ = {.name = net.hyper().name + " gate",
            .model = session::gate_model(net),
@@ -114,8 +113,7 @@ Status Trainer::start() {
   choose_recompute(longest);
   std::vector<std::span<const Token>> judged;
   for (const train::Window& window : spread(held_out_, static_cast<size_t>(s.judge_windows)))
-    judged.push_back(std::span<const Token>(input_.text.tokens[window.document])
-                         .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)));
+    judged.push_back(tokens_of(input_.text, window));
   judge_ = std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.budget = s.budget()});
   std::error_code error;
   if (!fs::exists(path("lm-state.bin"), error))
@@ -128,9 +126,9 @@ Status Trainer::start() {
 void Trainer::choose_recompute(int64_t longest) {
   if (input_.settings.recompute != Recompute::automatic)
     return;
-  const int64_t heads = sizes_.n_heads * sizes_.head_dim, kv_heads = sizes_.n_kv_heads * sizes_.head_dim;
-  const int64_t floats = 4 * sizes_.n_embd + 3 * heads + 4 * kv_heads + 2 * sizes_.n_ff + 3 * input_.settings.width;
-  pass_options_.recompute = 4 * floats * longest * sizes_.n_layers > available_memory_bytes().value_or(0) / 2;
+  const int64_t heads = hyper().n_heads * hyper().head_dim, kv_heads = hyper().n_kv_heads * hyper().head_dim;
+  const int64_t floats = 4 * hyper().n_embd + 3 * heads + 4 * kv_heads + 2 * hyper().n_ff + 3 * input_.settings.width;
+  pass_options_.recompute = 4 * floats * longest * hyper().n_layers > available_memory_bytes().value_or(0) / 2;
 }
 
 std::vector<Standard> Trainer::measure_inputs() const {
@@ -168,9 +166,12 @@ Status Trainer::read_first_gate(std::vector<Standard> inputs) {
     Result<gate::Gate> gate = gate::read_gate(**file);
     if (!gate)
       return gate.error();
-    first_gate_sha256_ = sha256_hex({reinterpret_cast<const char*>((*file)->bytes().data()), (*file)->bytes().size()});
+    first_gate_sha256_ = sha256_hex((*file)->bytes());
     if (Status same = gate::same_model(gate->info.model, info_.model, from); !same)
       return same;
+    if (gate->info.input != info_.input)
+      return Error{ErrorCode::usage, "--gate-init " + from + ": found a gate of the input '" + gate->info.input +
+                                         "', allowed '" + info_.input + "'"};
     info_.width = gate->info.width;
     gate->info = info_;
     gate_ = std::make_unique<LearnedGate>(*gate, std::move(inputs), at::kFloat);
@@ -239,12 +240,11 @@ void Trainer::put_state() {
   state_.second = flat(optimiser_->second());
 }
 
+const model::HyperParams& Trainer::hyper() const { return input_.model.impl().net->hyper(); }
+
 std::string Trainer::path(const char* name) const { return (fs::path(input_.settings.texts.out) / name).string(); }
 
-Tensor Trainer::window_tokens(const train::Window& window) const {
-  return as_tensor(std::span<const Token>(input_.text.tokens[window.document])
-                       .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n)));
-}
+Tensor Trainer::window_tokens(const train::Window& window) const { return as_tensor(tokens_of(input_.text, window)); }
 
 Lesson Trainer::plain_lesson(const train::Window& window) const {
   return {.tokens = window_tokens(window), .weight = even_weight(window.n, pass_options_, frozen_.options())};
@@ -253,14 +253,13 @@ Lesson Trainer::plain_lesson(const train::Window& window) const {
 // A built passage whose needed rows the gate would give up first; a plain lesson where the window is too short for one.
 Lesson Trainer::adversarial_lesson(const train::Window& window, const StepPlan& plan, double& flops) const {
   eval::Random random(plan.seed, "passage");
-  const std::span<const Token> text = std::span<const Token>(input_.text.tokens[window.document])
-                                          .subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.n));
+  const std::span<const Token> text = tokens_of(input_.text, window);
   const Body body = random.below(2) == 0 ? plant_needles(text, words_, random) : find_copies(text, words_, random);
   if (body.candidates.empty())
     return plain_lesson(window);
   const Tensor tokens = as_tensor(body.tokens);
   const FullReading reading = read_in_full(frozen_, tokens, {.gate = gate_.get()});
-  flops += train::full_reading_flops(sizes_, tokens.size(0));
+  flops += train::full_reading_flops(hyper(), tokens.size(0));
   const Draw draw{.keep = plan.keep, .noise = 0};
   const Tensor logits = at::stack(reading.logits).detach();  // [n_layers, n, n_heads]
   const Tensor keep =
@@ -317,12 +316,12 @@ StepReport Trainer::step() {
 void Trainer::count(const Lesson& lesson) {
   const int64_t n = lesson.tokens.size(0);
   state_.n_tokens += n;
-  state_.flops += train::pass_flops(sizes_, {.n = n,
-                                             .n_counted = pass_options_.gated.n_gated(n),
-                                             .width = info_.width,
-                                             .from_full = pass_options_.from_full,
-                                             .full = pass_options_.needs_full(),
-                                             .recompute = pass_options_.recompute});
+  state_.flops += train::pass_flops(hyper(), {.n = n,
+                                              .n_counted = pass_options_.gated.n_gated(n),
+                                              .width = info_.width,
+                                              .from_full = pass_options_.from_full,
+                                              .full = pass_options_.needs_full(),
+                                              .recompute = pass_options_.recompute});
 }
 
 // Hard gates at the last keep rate, without noise, on held-out windows.

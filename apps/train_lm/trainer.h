@@ -48,7 +48,7 @@ class Trainer {
   Status run(const Told& told, const Judged& judged, const std::function<bool()>& stop);
 
   const TrainState& state() const { return state_; }
-  const train::ModelSizes& sizes() const { return sizes_; }
+  const model::HyperParams& hyper() const;  // of the model
   bool recomputes() const { return pass_options_.recompute; }
   bool is_bf16() const { return bf16_; }
   const gate::GateInfo& gate_info() const { return gate_->info(); }
@@ -79,7 +79,6 @@ class Trainer {
   CourseOptions course_;
   PassOptions pass_options_;
   FrozenModel frozen_;
-  train::ModelSizes sizes_;
   gate::GateInfo info_;
   std::string first_gate_sha256_;
   bool bf16_ = false;  // products of the frozen layers

@@ -193,6 +193,16 @@ TEST(Trainer, WhatDoesNotBelongIsRefused) {
   other = settings;
   other.gate_init = lesson.model();
   EXPECT_EQ(Training(other).error.code, ErrorCode::model_unreadable);
+  gate::Gate aged{.info = Training(settings).trainer->gate_info(), .layers = {}};
+  aged.info.input = "none";
+  aged.info.width = 0;
+  aged.ageing.info = {.features = {gate::Feature::age}, .width = 0, .window = 8};
+  for (int layer = 0; layer < aged.info.model.n_layers; ++layer)
+    aged.ageing.layers.push_back({.w1 = {}, .b1 = {}, .w2 = {1, 1}, .b2 = {0, 0}});
+  other.gate_init = lesson.folder.file("aged.gguf");
+  ASSERT_TRUE(gate::save_gate(aged, other.gate_init).ok());
+  EXPECT_EQ(Training(other).error.code, ErrorCode::usage);
+  EXPECT_NE(Training(other).error.message.find("'none', allowed 'hidden'"), std::string::npos);
   const std::string state = settings.texts.out + "/lm-state.bin";
   std::filesystem::resize_file(state, std::filesystem::file_size(state) / 2);
   EXPECT_EQ(Training(settings).error.code, ErrorCode::failed);

@@ -36,6 +36,10 @@ std::string Sha256::hex(const Bytes& hash) {
   return text;
 }
 
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  return sha256_hex(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
 std::string sha256_hex(std::string_view bytes) {
   Sha256 digest;
   digest.add(bytes.data(), bytes.size());

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,5 +29,6 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::string_view bytes);
+std::string sha256_hex(std::span<const std::byte> bytes);
 
 }  // namespace kedge

@@ -45,6 +45,11 @@ MethodInfo adaptive_mode() {
                                               "the threshold stays until it is this far from where it should be")})};
 }
 
+const std::vector<MethodInfo>& gate_modes() {
+  static const std::vector<MethodInfo> modes = {budget_mode(), threshold_mode(), adaptive_mode()};
+  return modes;
+}
+
 const MethodInfo* find_mode(std::string_view name) {
   const auto it = std::ranges::find(gate_modes(), name, &MethodInfo::name);
   return it == gate_modes().end() ? nullptr : &*it;
@@ -66,11 +71,6 @@ double kept_above(double threshold, std::span<const gate::KeepThreshold> curve) 
 }
 
 }  // namespace
-
-const std::vector<MethodInfo>& gate_modes() {
-  static const std::vector<MethodInfo> modes = {budget_mode(), threshold_mode(), adaptive_mode()};
-  return modes;
-}
 
 Result<GateMode> parse_gate_mode(std::string_view text) {
   if (text.empty())

@@ -39,8 +39,6 @@ struct GateMode {
 
 // MODE[:k=v,...]; "": budget. Error usage: unknown names and keys (names the nearest), values out of range.
 Result<GateMode> parse_gate_mode(std::string_view text);
-// For help and pages: the modes and their options.
-const std::vector<MethodInfo>& gate_modes();
 
 // Where the threshold should be while the share `free` of the memory is free, clamped to 0..1.
 double wanted_threshold(const GateMode& mode, double free);

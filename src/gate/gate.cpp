@@ -67,8 +67,7 @@ Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const s
   auto net = std::make_unique<GateNet>();
   net->file_ = *std::move(file);
   net->info_ = gate->info;
-  const std::span<const std::byte> bytes = net->file_->bytes();
-  net->sha256_ = sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  net->sha256_ = sha256_hex(net->file_->bytes());
   net->thresholds_ = gate->thresholds;
   net->ageing_ = gate->ageing;
   Result<std::unique_ptr<tensor::Weights>> weights =

@@ -85,10 +85,7 @@ Result<std::vector<float>> values_of(const tensor::GgufFile& file, const std::st
     return Error{ErrorCode::model_unreadable, file.path() + ": tensor '" + name + "': found type " +
                                                   tensor::type_name(type) + ", allowed f32, f16 and quantised types"};
   std::vector<float> values(static_cast<size_t>((*info)->ne[0] * (*info)->ne[1]));
-  const auto cols = static_cast<size_t>((*info)->ne[0]);
-  const size_t bytes = tensor::row_bytes(type, (*info)->ne[0]);
-  for (size_t row = 0; row * cols < values.size(); ++row)
-    tensor::row_to_f32(type, (*info)->data + row * bytes, std::span(values).subspan(row * cols, cols));
+  tensor::rows_to_f32(type, (*info)->ne[0], (*info)->data, values);
   for (const float value : values) {
     if (!std::isfinite(value))
       return Error{ErrorCode::model_unreadable,

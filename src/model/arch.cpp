@@ -176,10 +176,8 @@ std::vector<float> transposed_f32(const tensor::GgufFile& file, const std::strin
   std::vector<float> out(static_cast<size_t>(n_in * n_out));
   for (int64_t begin = 0; begin < n_out; begin += kTile) {
     const int64_t n = std::min(kTile, n_out - begin);
-    for (int64_t r = 0; r < n; ++r) {
-      tensor::row_to_f32(info->type, info->data + static_cast<size_t>(begin + r) * bytes,
-                         std::span(rows).subspan(static_cast<size_t>(r * n_in), static_cast<size_t>(n_in)));
-    }
+    tensor::rows_to_f32(info->type, n_in, info->data + static_cast<size_t>(begin) * bytes,
+                        std::span(rows).first(static_cast<size_t>(n * n_in)));
     for (int64_t i = 0; i < n_in; ++i) {
       for (int64_t r = 0; r < n; ++r)
         out[static_cast<size_t>(i * n_out + begin + r)] = rows[static_cast<size_t>(r * n_in + i)];

@@ -1,10 +1,9 @@
 // Reading a session file: preamble, header, checksums, sizes; then the parts, checked against each other.
-#include <zlib.h>
-
 #include <array>
 #include <cstring>
 #include <limits>
 
+#include "base/crc32.h"
 #include "session/file.h"
 
 namespace kedge::session {
@@ -17,10 +16,6 @@ constexpr int64_t kMostHeaderBytes = int64_t{64} << 20;
 using Bytes = std::span<const std::byte>;
 
 std::string number(int64_t n) { return std::to_string(n); }
-
-uint32_t crc_of(Bytes bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
-}
 
 template <typename T>
 T take(Bytes bytes, size_t at) {
@@ -55,7 +50,7 @@ Result<Preamble> read_preamble(Bytes bytes) {
   if (bytes.size() < kPreambleBytes)
     return bad("preamble: found " + number(static_cast<int64_t>(bytes.size())) + " bytes, allowed " +
                number(kPreambleBytes) + " or more");
-  if (const auto crc = take<uint32_t>(bytes, 36), now = crc_of(bytes.first(36)); crc != now)
+  if (const auto crc = take<uint32_t>(bytes, 36), now = crc32_of(bytes.first(36)); crc != now)
     return differs("preamble: checksum", now, crc);
   if (const auto version = take<uint32_t>(bytes, 8); version != kFileVersion)
     return differs("preamble: version", version, kFileVersion);
@@ -90,7 +85,7 @@ Result<std::vector<Bytes>> find_sections(Bytes bytes, const FileHeader& header, 
                  std::to_string(header_offset - at) + ", what is left of the file");
     out.push_back(bytes.subspan(at, static_cast<size_t>(section.bytes)));
     at += static_cast<uint64_t>(section.bytes);
-    if (const uint32_t now = crc_of(out.back()); now != section.crc32)
+    if (const uint32_t now = crc32_of(out.back()); now != section.crc32)
       return differs("section '" + section.name + "': checksum", now, section.crc32);
   }
   if (at != header_offset)
@@ -162,7 +157,7 @@ Result<FileView> read(Bytes bytes) {
   if (!preamble)
     return preamble.error();
   const Bytes text = bytes.subspan(preamble->header_offset, preamble->header_bytes);
-  if (const uint32_t now = crc_of(text); now != preamble->header_crc)
+  if (const uint32_t now = crc32_of(text); now != preamble->header_crc)
     return differs("header: checksum", now, preamble->header_crc);
   Result<FileHeader> header = header_from_json({reinterpret_cast<const char*>(text.data()), text.size()});
   if (!header)

@@ -32,6 +32,12 @@ void row_to_f32(int type, const std::byte* row, std::span<float> out) {
   ggml_get_type_traits(static_cast<ggml_type>(type))->to_float(row, out.data(), static_cast<int64_t>(out.size()));
 }
 
+void rows_to_f32(int type, int64_t n_cols, const std::byte* first, std::span<float> out) {
+  const auto cols = static_cast<size_t>(n_cols);
+  for (size_t at = 0; at < out.size(); at += cols, first += row_bytes(type, n_cols))
+    row_to_f32(type, first, out.subspan(at, cols));
+}
+
 size_t row_bytes(int type, int64_t n) { return ggml_row_size(static_cast<ggml_type>(type), n); }
 
 }  // namespace kedge::tensor
