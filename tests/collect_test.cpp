@@ -35,7 +35,8 @@ class Collects : public testing::Test {
     return *collector.read(tokens, 7);
   }
 
-  static constexpr train::Collected kAll = {.hidden = true, .key_value = true, .aged = true};
+  const train::Collected kAll = {
+      .hidden = true, .key_value = true, .aged = true, .features = train::measured_features()};
   TempDir dir_;
   std::unique_ptr<tensor::Compute> compute_;
   std::unique_ptr<model::Model> net_;
@@ -55,13 +56,13 @@ TEST_F(Collects, ShapesFollowWhatIsAskedFor) {
     EXPECT_EQ(layer.x.size(), size_t{shape.n_rows} * shape.n_embd);
     EXPECT_EQ(layer.kv.size(), size_t{shape.n_rows} * shape.n_kv);
     EXPECT_EQ(layer.y.size(), size_t{shape.n_rows} * 2);
-    EXPECT_EQ(layer.features.size(), size_t{shape.n_aged} * 2 * shape.n_features);
+    EXPECT_EQ(layer.features.size(), size_t{shape.n_aged} * 2 * shape.n_features());
     EXPECT_EQ(layer.late.size(), size_t{shape.n_aged} * 2);
     for (size_t i = 0; i < layer.late.size(); ++i)
       EXPECT_LE(layer.late[i], layer.y[i]) << "the largest of fewer weights";
   }
   const train::Shard hidden = read(tokens_, train::Label::both, {});
-  EXPECT_EQ(hidden.shape.n_kv + hidden.shape.n_aged + hidden.shape.n_features, 0U);
+  EXPECT_EQ(hidden.shape.n_kv + hidden.shape.n_aged + hidden.shape.features, 0U);
   EXPECT_EQ(hidden.layers[1].x, all.layers[1].x);
   EXPECT_EQ(hidden.layers[1].y, all.layers[1].y);
 }
@@ -80,10 +81,36 @@ TEST_F(Collects, NoFeatureKnowsWhatComesAfterTheCut) {
   }
 }
 
+// What is measured does not depend on what else is.
+TEST_F(Collects, FewerFeaturesAreTheSameOnes) {
+  using gate::Feature;
+  const train::Shard all = read(tokens_, train::Label::future, kAll);
+  for (const std::vector<Feature>& asked : {std::vector<Feature>{Feature::window_max, Feature::age, Feature::key_norm},
+                                            {Feature::attention},
+                                            {Feature::past, Feature::echo},
+                                            {}}) {
+    const train::FeatureSet set = train::set_of(asked);
+    const train::Shard some =
+        read(tokens_, train::Label::future, {.hidden = true, .key_value = true, .aged = true, .features = set});
+    ASSERT_EQ(some.shape.n_aged, all.shape.n_aged);
+    EXPECT_EQ(train::features_of(some.shape.features), asked);
+    const std::vector<Feature> of_all = train::features_of(all.shape.features);
+    for (size_t layer = 0; layer < all.layers.size(); ++layer) {
+      EXPECT_EQ(some.layers[layer].late, all.layers[layer].late);
+      std::vector<uint16_t> expected;
+      for (size_t i = 0; i < all.layers[layer].features.size(); ++i) {
+        if (std::ranges::count(asked, of_all[i % of_all.size()]) > 0)
+          expected.push_back(all.layers[layer].features[i]);
+      }
+      EXPECT_EQ(some.layers[layer].features, expected);
+    }
+  }
+}
+
 // The age of every aged row says where the cut was; the other features are those that a session of these tokens shows.
 TEST_F(Collects, FeaturesAreOfOneMoment) {
   const train::Shard shard = read(tokens_, train::Label::future, kAll);
-  const std::vector<gate::Feature> features = train::collected_features();
+  const std::vector<gate::Feature> features = train::features_of(train::measured_features());
   const auto column = [&](gate::Feature feature) {
     return static_cast<size_t>(std::ranges::find(features, feature) - features.begin());
   };

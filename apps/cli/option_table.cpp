@@ -203,9 +203,10 @@ constexpr OptionSpec kTable[] = {
      kAny, kAnyMax, "both|future|repeat"},
     {"", "--gate-input", "LIST", kGroupTraining, kTrain, &Settings::gate_input,
      "what the gate sees, a gate for each: hidden, key-value (of a row when it is written), access, attention (of a "
-     "row at every eviction), all (hidden, and all that is seen at an eviction), echo (what the text's own queries "
-     "look "
-     "at), all-echo"},
+     "row at every eviction), window (hidden, and what an eviction sees with no records but the newest queries), all "
+     "(hidden, and all that is seen at an eviction), echo (what the text's own queries look at), all-echo"},
+    {"", "--gate-power", "P", kGroupTraining, kTrain, &Settings::gate_power,
+     "what is fitted of a row's later attention: its logarithm (0), or this power of it", 0, 1},
     {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
      1e9},
     {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,
@@ -225,7 +226,9 @@ constexpr OptionSpec kTable[] = {
     // ... through the model
     {"", "--gate-init", "FILE", kGroupTrainingLm, kTrain, &Settings::gate_init,
      "the gate to begin with, of the input hidden, as --stage labels makes it (of two stages the first); not given: a "
-     "new one of --gate-width, open at first"},
+     "new one of --gate-width, open at first. With --stage labels: the gate whose first stage is taken as it is, and "
+     "an "
+     "ageing stage fitted to it"},
     {"", "--lm-steps", "N", kGroupTrainingLm, kTrain, &Settings::lm_steps, "steps of the whole training", 1, 1e7},
     {"", "--lm-batch", "N", kGroupTrainingLm, kTrain, &Settings::lm_batch, "windows of a step", 1, 1024},
     {"", "--lm-loss", "WHAT", kGroupTrainingLm, kTrain, &Settings::lm_loss,

@@ -123,7 +123,8 @@ struct Settings {
   std::string gate_out;
   std::string held_out;
   std::string gate_label = "both";
-  std::string gate_input = "hidden";
+  std::string gate_input = "window";
+  float gate_power = 0;
   std::string train_lengths = "1024";
   int train_tokens = 200'000;
   float train_share = 0.25F;

@@ -12,11 +12,32 @@
 
 namespace kedge::train {
 
-std::vector<gate::Feature> collected_features() {
-  using gate::Feature;
-  return {Feature::attention, Feature::window_max, Feature::window_mean, Feature::last_access, Feature::age,
-          Feature::key_norm,  Feature::value_norm, Feature::past,        Feature::echo};
+namespace {
+
+constexpr FeatureSet bit(gate::Feature feature) { return FeatureSet{1} << static_cast<uint32_t>(feature); }
+
+constexpr FeatureSet kEchoes = bit(gate::Feature::past) | bit(gate::Feature::echo);
+constexpr FeatureSet kRecorded = bit(gate::Feature::attention) | kEchoes;  // by a session, token by token
+
+// The cheapest policy that lets a session record what the features ask for.
+std::string policy_for(FeatureSet features) {
+  if ((features & bit(gate::Feature::attention)) == 0)
+    return "echo";
+  return (features & kEchoes) != 0 ? "h2o/error:echo=0.1" : "h2o";
 }
+
+// A head of the whole window, with the full cache and all its queries, as it was at an earlier token: a row's index is
+// its position.
+eviction::HeadInput before(eviction::HeadInput in, int32_t n_tokens) {
+  in.rows.n_rows = in.n_tokens = n_tokens;
+  const int32_t* const end = in.query_positions + in.n_window;
+  in.n_window = static_cast<int>(std::lower_bound(in.query_positions, end, n_tokens) - in.query_positions);
+  return in;
+}
+
+}  // namespace
+
+bool reads_twice(FeatureSet features) { return (features & kRecorded) != 0; }
 
 Collector::Collector(const session::Engine& engine, const CollectOptions& options)
     : engine_(engine), options_(options) {
@@ -100,7 +121,7 @@ Shard Collector::empty_shard(const Sample& sample) const {
                     .n_heads = static_cast<uint32_t>(hyper.n_kv_heads),
                     .n_kv = what.key_value ? static_cast<uint32_t>(2 * hyper.n_kv_heads * hyper.head_dim) : 0,
                     .n_aged = static_cast<uint32_t>(sample.n_aged),
-                    .n_features = what.aged ? static_cast<uint32_t>(collected_features().size()) : 0},
+                    .features = what.aged ? what.features : 0},
           .made_from = {},
           .layers = std::vector<LayerRows>(n_layers)};
 }
@@ -113,6 +134,12 @@ void Collector::take_layer(const eviction::LayerInput& in, const Sample& sample,
     const auto h = static_cast<size_t>(i);
     labels[h] = row_labels(in.heads[h], norms_[layer * n_heads + h], options_.labels, sample.cut);
   });
+  if (shard.shape.features != 0 && !reads_twice(shard.shape.features)) {
+    eviction::LayerInput cut = in;
+    for (eviction::HeadInput& head : cut.heads)
+      head = before(head, sample.cut);
+    take_features(cut, sample, shard);
+  }
   LayerRows& out = shard.layers[layer];
   const auto keep = [](std::span<const uint16_t> rows, int32_t row, size_t width, std::vector<uint16_t>& to) {
     const auto own = rows.subspan(static_cast<size_t>(row) * width, width);
@@ -131,10 +158,11 @@ void Collector::take_layer(const eviction::LayerInput& in, const Sample& sample,
   }
 }
 
-// With the full cache a row's index is its position.
+// in: at the cut; with the full cache a row's index is its position.
 void Collector::take_features(const eviction::LayerInput& in, const Sample& sample, Shard& shard) const {
   const auto layer = static_cast<size_t>(in.heads.front().layer);
-  const gate::AgeingInfo info{.features = collected_features(), .width = 0, .window = options_.labels.window};
+  const gate::AgeingInfo info{
+      .features = features_of(shard.shape.features), .width = 0, .window = options_.labels.window};
   const size_t n_features = info.features.size();
   std::vector<std::vector<float>> features(in.heads.size());
   for_each_index(*engine_.compute, static_cast<int>(in.heads.size()), [&](int h) {
@@ -176,12 +204,12 @@ Status Collector::read_labels(std::span<const Token> tokens, const Sample& sampl
   return (*timeline)->prefill(tokens, {});
 }
 
-// The tokens before the cut once more: what an eviction there would see of its rows. The attention that they have had
-// and their echoes come with a policy that reads both; the queries, with the window that is asked for.
+// The tokens before the cut once more, for what is recorded token by token: what an eviction there would see of its
+// rows.
 Status Collector::read_features(std::span<const Token> tokens, const Sample& sample, Shard& shard) const {
   SessionOptions options;
   options.budget = *parse_budget("50%");
-  options.policy = "h2o/error:echo=0.1";
+  options.policy = policy_for(shard.shape.features);
   options.order = PrefillOrder::layer_major;
   options.expected_prompt = sample.cut;
   options.expected_generated = 0;
@@ -197,7 +225,7 @@ Result<Shard> Collector::read(std::span<const Token> tokens, uint64_t index) {
   const Sample sample = this->sample(static_cast<int64_t>(tokens.size()), index);
   Shard shard = empty_shard(sample);
   Status status = read_labels(tokens, sample, shard);
-  if (status && sample.cut > 0)
+  if (status && reads_twice(shard.shape.features))
     status = read_features(tokens, sample, shard);
   if (!status)
     return status.error();

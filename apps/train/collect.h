@@ -19,11 +19,9 @@ namespace kedge::train {
 struct Collected {
   bool hidden = true;
   bool key_value = false;
-  bool aged = false;  // features and late labels, at a cut somewhere in the middle third of the window
+  bool aged = false;        // late labels, at a cut somewhere in the middle third of the window
+  FeatureSet features = 0;  // there, of those that are measured
 };
-
-// The features of a shard, in their order: all that are measured, and not said by an append stage.
-std::vector<gate::Feature> collected_features();
 
 struct CollectOptions {
   Collected what;
@@ -32,6 +30,8 @@ struct CollectOptions {
   double share = 0.25;  // of the other rows: how many are taken
   uint64_t seed = 1;
 };
+
+bool reads_twice(FeatureSet features);  // what comes before the cut is read once more
 
 class Collector {
  public:

@@ -10,19 +10,20 @@
 namespace kedge::train {
 namespace {
 
-Status usable(std::span<const ShardFile> shards, const ShardShape& shape, const gate::GateInfo& info, bool is_ageing) {
+Status usable(std::span<const ShardFile> shards, const ShardShape& shape, const gate::GateInfo& info,
+              FeatureSet asked) {
   const auto n_inputs = static_cast<uint32_t>(gate::input_size(info));
   for (const ShardFile& shard : shards) {
     const ShardShape& other = shard.shape();
-    if (other.n_layers != shape.n_layers || other.n_embd != shape.n_embd || other.n_heads != shape.n_heads ||
-        other.n_kv != shape.n_kv || other.n_features != shape.n_features)
+    if (other.n_layers != shape.n_layers || other.n_heads != shape.n_heads)
       return Error{ErrorCode::failed, "labelled rows of different models: delete them and collect anew"};
     const uint32_t found = info.input == "key_value" ? other.n_kv : other.n_embd;
     if (n_inputs > 0 && found != n_inputs)
       return Error{ErrorCode::failed, "labelled rows for the input '" + info.input + "': found " +
                                           std::to_string(found) + " columns, allowed " + std::to_string(n_inputs)};
-    if (is_ageing && other.n_features == 0)
-      return Error{ErrorCode::failed, "labelled rows for an ageing stage: found none with features"};
+    if ((asked & ~other.features) != 0)
+      return Error{ErrorCode::failed, "labelled rows for an ageing stage: found without " +
+                                          gate::feature_names(features_of(asked & ~other.features))};
   }
   return {};
 }
@@ -82,9 +83,8 @@ class Fit {
     Middle middle;
     for (LayerReport& report : out_.layers) {
       const Stopwatch watch;
-      const Rows learned = rows_of(lessons_.train, report.layer, gate.info);
-      const Rows judged = rows_of(lessons_.held_out, report.layer, gate.info);
-      Result<gate::LayerGate> own = fit_layer(learned.examples(), judged.examples(), options_, executor_);
+      Rows judged = rows_of(lessons_.held_out, report.layer, gate.info);
+      Result<gate::LayerGate> own = append_layer(report.layer, judged);
       if (!own)
         return of_layer(own.error(), report.layer);
       const auto said = gate::logits_by_head(*own, gate.info, judged.examples());
@@ -115,11 +115,24 @@ class Fit {
       if (progress && !progress(report))
         return kStopped;
     }
-    out_.gate.thresholds = middle.move(ageing.layers);
+    std::vector<gate::KeepThreshold> thresholds = middle.move(ageing.layers);
+    if (out_.gate.layers.empty())
+      out_.gate.thresholds = std::move(thresholds);
     return {};
   }
 
  private:
+  // judged: rows as they come; labels are scaled on the way out.
+  Result<gate::LayerGate> append_layer(int layer, Rows& judged) const {
+    if (options_.append != nullptr)
+      return options_.append->layers[static_cast<size_t>(layer)];
+    Rows learned = rows_of(lessons_.train, layer, out_.gate.info);
+    const LabelScale scale(learned, options_.power);
+    scale.apply(learned);
+    scale.apply(judged);
+    return fit_layer(learned.examples(), judged.examples(), options_, executor_);
+  }
+
   const Lessons& lessons_;
   const FitOptions& options_;
   Executor& executor_;
@@ -185,14 +198,14 @@ Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate:
   FittedGate fitted{.gate = {.info = info, .layers = {}}, .layers = {}};
   gate::GateInfo& own = fitted.gate.info;
   own.input = append_input(input);
-  own.width = own.input == "none" ? 0 : options.width;
+  own.width = own.input == "none" ? 0 : options.append != nullptr ? options.append->info.width : options.width;
   gate::AgeingInfo& ageing = fitted.gate.ageing.info;
   ageing.features = ageing_features(input);
   const bool is_ageing = !ageing.features.empty();
   ageing.width = is_ageing && options.width > 0 ? kAgeingWidth : 0;
   ageing.window = is_ageing ? info.window : 0;
   for (const std::span<const ShardFile> shards : {lessons.train, lessons.held_out}) {
-    if (Status status = usable(shards, shape, own, is_ageing); !status)
+    if (Status status = usable(shards, shape, own, set_of(ageing.features) & measured_features()); !status)
       return status.error();
   }
   for (int layer = 0; layer < static_cast<int>(shape.n_layers); ++layer)
@@ -206,7 +219,7 @@ Result<FittedGate> fit_gate(const Lessons& lessons, GateInput input, const gate:
   if (!status)
     return status.error();
   for (LayerReport& report : fitted.layers) {
-    if (shape.n_features > 0)
+    if (shape.n_aged > 0)
       report.late = late_quality(lessons.held_out, report.layer, fitted.gate);
   }
   return fitted;

@@ -28,7 +28,13 @@ std::vector<gate::Feature> ageing_features(GateInput input);  // empty: no agein
 
 struct FitOptions {
   int width = 80;  // 0: linear
+  // Whose append stage is taken as it is, instead of one that is fitted; of the model that the rows are of.
+  const gate::Gate* append = nullptr;
   int epochs = 4;
+  // Of the labels w, which come as their logarithms: 0: log w is what is fitted; else ((w / mean)^power - 1) / power,
+  // means over the rows of a head (Box and Cox, 1964). The nearer to 1, the more of a row's chance to be wanted much,
+  // and the less of how little it is wanted otherwise.
+  double power = 0;
   double ridge = 1e-3;
   uint64_t seed = 1;
 };
@@ -49,11 +55,12 @@ struct FittedGate {
 
 // Fits every layer to the training shards and judges it by the held-out ones: first the append stage of `input`, if it
 // has one, then the ageing stage, with the logits of the first among its features where these ask for them. `info` says
-// what the gate is for; input and width are taken from the arguments. Logits of a stage are moved, all by the same, so
+// what the gate is for; input and width are taken from the arguments. Where there is an ageing stage, an append stage
+// that was fitted elsewhere can be given. Logits of a stage are moved, all by the same, so
 // that half of all held-out rows lie above 0 (a keep probability of one half); the thresholds are those of keep shares
-// .1 ... .9 in the last stage. Errors (failed): no rows on either side, shards of different shapes or without what the
-// input needs, those of fit_linear() and fit_mlp(); cancelled: `progress`, which is told of every layer that is fitted
-// in the last stage, said false.
+// .1 ... .9 in the append stage, which is what they are compared with, or in the only one. Errors (failed): no rows on
+// either side, shards of different shapes or without what the input needs, those of fit_linear() and fit_mlp();
+// cancelled: `progress`, which is told of every layer that is fitted in the last stage, said false.
 using FitProgress = std::function<bool(const LayerReport&)>;
 struct Lessons {
   std::span<const ShardFile> train;

@@ -11,6 +11,7 @@
 #include "base/executor.h"
 #include "kernels/half.h"
 #include "train/collect.h"
+#include "train/fit_ageing.h"
 
 namespace kedge::train {
 namespace {
@@ -43,12 +44,12 @@ Shard shard_of(uint64_t seed, uint32_t n_rows, uint32_t n_embd = kEmbd) {
 // had. Of head 1 a curve that no line follows: the last access.
 Shard aged_shard(uint64_t seed, uint32_t n_rows) {
   Shard shard = shard_of(seed, n_rows);
-  const std::vector<gate::Feature> collected = collected_features();
+  const std::vector<gate::Feature> collected = features_of(measured_features());
   const auto column = [&](gate::Feature feature) {
     return static_cast<size_t>(std::ranges::find(collected, feature) - collected.begin());
   };
   shard.shape.n_aged = n_rows / 2;
-  shard.shape.n_features = static_cast<uint32_t>(collected.size());
+  shard.shape.features = measured_features();
   std::mt19937_64 random(seed + 100);
   std::normal_distribution<float> normal;
   for (LayerRows& layer : shard.layers) {
@@ -169,7 +170,7 @@ TEST_F(FitGate, AnAgeingStageLearnsWhatItsFeaturesTell) {
   EXPECT_GT(all.layers[0].late.r2[0], hidden.layers[0].late.r2[0] + 0.3F);
   EXPECT_EQ(all.gate.ageing.info.features.front(), gate::Feature::logit);
   EXPECT_EQ(all.gate.thresholds.size(), 9U);
-  EXPECT_NEAR(all.gate.thresholds[4].threshold, 0.5F, 1e-6F) << "of the last stage";
+  EXPECT_NEAR(all.gate.thresholds[4].threshold, 0.5F, 1e-6F) << "of the append stage";
   // The file says the same, and the report has both stages.
   const auto bytes = gate::gate_bytes(all.gate);
   const auto file = tensor::GgufFile::open_bytes(bytes, "g");
@@ -181,12 +182,45 @@ TEST_F(FitGate, AnAgeingStageLearnsWhatItsFeaturesTell) {
   EXPECT_NE(csv.find("all,late,1,1,"), std::string::npos);
 }
 
+TEST_F(FitGate, AnAppendStageThatIsGivenStays) {
+  const auto learned = files({aged_shard(11, 1200), aged_shard(12, 1200)});
+  const auto judged = files({aged_shard(13, 1000)});
+  SerialExecutor executor;
+  const auto given = fit_gate({learned, judged}, GateInput::hidden, info_, {.width = 16, .epochs = 40}, executor, {});
+  ASSERT_TRUE(given.ok());
+  const FitOptions options{.width = 8, .append = &given->gate, .epochs = 40};
+  const auto aged = fit_gate({learned, judged}, GateInput::all, info_, options, executor, {});
+  ASSERT_TRUE(aged.ok());
+  EXPECT_EQ(aged->gate.info.width, 16) << "the given gate's";
+  for (size_t layer = 0; layer < given->gate.layers.size(); ++layer) {
+    EXPECT_EQ(aged->gate.layers[layer].w1, given->gate.layers[layer].w1);
+    EXPECT_EQ(aged->gate.layers[layer].w2, given->gate.layers[layer].w2);
+  }
+  EXPECT_EQ(aged->gate.ageing.layers.size(), 2U);
+  EXPECT_GT(aged->layers[0].late.r2[0], 0.85F) << "the given logit and the features together";
+  EXPECT_EQ(aged->layers[0].held_out.r2, given->layers[0].held_out.r2);
+}
+
+TEST(LabelScale, IsALogarithmOrAPower) {
+  const Rows from{.n_inputs = 0, .n_heads = 2, .x = {}, .y = {0, std::log(3.0F), std::log(3.0F), std::log(5.0F)}};
+  Rows rows = from;
+  LabelScale(from, 0).apply(rows);
+  EXPECT_EQ(rows.y, from.y);
+  LabelScale(from, 1).apply(rows);  // weights 1, 3 and 3, 5, whose means are 2 and 4
+  const float expected[] = {-0.5F, -0.25F, 0.5F, 0.25F};
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(rows.y[i], expected[i], 1e-6F) << i;
+  rows = from;
+  LabelScale(from, 0.5).apply(rows);
+  EXPECT_NEAR(rows.y[0], 2 * (std::sqrt(0.5F) - 1), 1e-6F);
+}
+
 TEST_F(FitGate, ShardsWithoutWhatAnInputNeedsAreRefused) {
   const auto some = files({shard_of(1, 100)});
   SerialExecutor executor;
   const auto aged = fit_gate({some, some}, GateInput::access, info_, {}, executor, {});
   ASSERT_FALSE(aged.ok());
-  EXPECT_NE(aged.error().message.find("found none with features"), std::string::npos) << aged.error().message;
+  EXPECT_NE(aged.error().message.find("found without attention"), std::string::npos) << aged.error().message;
   const auto key_value = fit_gate({some, some}, GateInput::key_value, info_, {}, executor, {});
   ASSERT_FALSE(key_value.ok());
   EXPECT_NE(key_value.error().message.find("found 0 columns, allowed 32"), std::string::npos)

@@ -51,8 +51,19 @@ Collected collected_by(const std::vector<GateInput>& inputs) {
     what.hidden |= append_input(input) == "hidden";
     what.key_value |= append_input(input) == "key_value";
     what.aged |= !ageing_features(input).empty();
+    what.features |= set_of(ageing_features(input)) & measured_features();
   }
   return what;
+}
+
+// Of a gate that gives its append stage, an ageing stage is what is left to be fitted.
+Status only_ageing(const std::vector<GateInput>& inputs) {
+  for (const GateInput input : inputs) {
+    if (append_input(input) != "hidden" || ageing_features(input).empty())
+      return Error{ErrorCode::usage, "--gate-input: found '" + input_name(input) +
+                                         "', allowed with --gate-init and --stage labels: window, all, all-echo"};
+  }
+  return {};
 }
 
 Label label_of(const std::string& name) {
@@ -62,6 +73,12 @@ Label label_of(const std::string& name) {
 }  // namespace
 
 std::string input_name(GateInput input) { return kInputNames.at(static_cast<size_t>(input)); }
+
+std::string gate_name(GateInput input, int width) {
+  return (input == GateInput::hidden ? "" : input_name(input) + "-") + (width == 0 ? "linear" : "mlp");
+}
+
+std::string gate_file(GateInput input, int width) { return "gate-" + gate_name(input, width) + ".gguf"; }
 
 Result<TrainSettings> train_settings(const cli::Settings& settings) {
   if (settings.positional.empty())
@@ -74,22 +91,27 @@ Result<TrainSettings> train_settings(const cli::Settings& settings) {
   Result<std::vector<GateInput>> inputs = inputs_of(settings.gate_input);
   if (!inputs)
     return inputs.error();
+  if (Status allowed = settings.stage == "labels" && !settings.gate_init.empty() ? only_ageing(*inputs) : Status();
+      !allowed)
+    return allowed.error();
   const Collected what = collected_by(*inputs);
   if (what.aged && settings.gate_window > kMostAgeingWindow)
     return Error{ErrorCode::usage, "--gate-window: found " + std::to_string(settings.gate_window) +
                                        ", allowed with --gate-input " + settings.gate_input + " 1.." +
                                        std::to_string(kMostAgeingWindow)};
-  TrainSettings train{.documents = settings.positional,
-                      .held_out = names_of(settings.held_out),
-                      .out = settings.gate_out,
-                      .label_name = settings.gate_label,
-                      .inputs = *std::move(inputs),
-                      .progress = settings.progress,
-                      .plan = {.n_tokens = settings.train_tokens, .lengths = *std::move(lengths)},
-                      .collect = {.what = what,
-                                  .labels = {.label = label_of(settings.gate_label), .window = settings.gate_window},
-                                  .share = static_cast<double>(settings.train_share)},
-                      .fit = {.width = settings.gate_width, .epochs = settings.gate_epochs}};
+  TrainSettings train{
+      .documents = settings.positional,
+      .held_out = names_of(settings.held_out),
+      .out = settings.gate_out,
+      .label_name = settings.gate_label,
+      .inputs = *std::move(inputs),
+      .gate_init = settings.stage == "labels" ? settings.gate_init : "",
+      .progress = settings.progress,
+      .plan = {.n_tokens = settings.train_tokens, .lengths = *std::move(lengths)},
+      .collect = {.what = what,
+                  .labels = {.label = label_of(settings.gate_label), .window = settings.gate_window},
+                  .share = static_cast<double>(settings.train_share)},
+      .fit = {.width = settings.gate_width, .epochs = settings.gate_epochs, .power = settings.gate_power}};
   for (const int64_t length : train.plan.lengths) {
     if (length < 4 * train.collect.labels.window || length > 65536)
       return Error{ErrorCode::usage, "--train-lengths: found " + std::to_string(length) + ", allowed " +

@@ -18,6 +18,7 @@ struct TrainSettings {
   std::string out;
   std::string label_name;
   std::vector<GateInput> inputs;
+  std::string gate_init;  // whose append stage is taken; empty: one is fitted
   std::string progress;
   PlanOptions plan;
   CollectOptions collect;
@@ -25,6 +26,8 @@ struct TrainSettings {
 };
 
 std::string input_name(GateInput input);
+std::string gate_name(GateInput input, int width);  // "mlp" of hidden, "window-mlp", "access-linear"
+std::string gate_file(GateInput input, int width);  // in the folder: "gate-window-mlp.gguf"
 
 // Error usage: names the flag, what was found and what is allowed.
 Result<TrainSettings> train_settings(const cli::Settings& settings);

@@ -10,7 +10,7 @@ namespace kedge::train {
 namespace {
 
 constexpr char kMagic[8] = {'K', 'E', 'D', 'G', 'E', 'R', 'O', 'W'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kHashBytes = 64;
 
 struct Header {
@@ -34,7 +34,7 @@ Places places_of(const ShardShape& shape) {
   at.kv = after(0, n_rows * shape.n_embd * 2);
   at.y = after(at.kv, n_rows * shape.n_kv * 2);
   at.features = after(at.y, n_rows * shape.n_heads * 4);
-  at.late = after(at.features, n_aged * shape.n_features * 2);
+  at.late = after(at.features, n_aged * shape.n_features() * 2);
   at.end = after(at.late, n_aged * 4);
   return at;
 }
@@ -44,7 +44,7 @@ double about_bytes(const ShardShape& shape) {
   const double rows = shape.n_rows;
   const double aged = shape.n_aged;
   return shape.n_layers * (rows * (2.0 * shape.n_embd + 2.0 * shape.n_kv + 4.0 * shape.n_heads) +
-                           aged * shape.n_heads * (2.0 * shape.n_features + 4.0));
+                           aged * shape.n_heads * (2.0 * shape.n_features() + 4.0));
 }
 
 size_t file_bytes(const ShardShape& shape) {
@@ -57,6 +57,27 @@ void put(const std::vector<T>& values, std::byte* to) {
 }
 
 }  // namespace
+
+FeatureSet measured_features() {
+  constexpr gate::Feature kSaid[] = {gate::Feature::logit};
+  return ((FeatureSet{1} << gate::kFeatures) - 1) & ~set_of(kSaid);
+}
+
+FeatureSet set_of(std::span<const gate::Feature> features) {
+  FeatureSet set = 0;
+  for (const gate::Feature feature : features)
+    set |= FeatureSet{1} << static_cast<uint32_t>(feature);
+  return set;
+}
+
+std::vector<gate::Feature> features_of(FeatureSet set) {
+  std::vector<gate::Feature> features;
+  for (uint32_t f = 0; f < gate::kFeatures; ++f) {
+    if ((set >> f & 1) != 0)
+      features.push_back(static_cast<gate::Feature>(f));
+  }
+  return features;
+}
 
 Status save_shard(const Shard& shard, const std::string& path) {
   check(shard.made_from.size() <= kHashBytes && shard.layers.size() == shard.shape.n_layers, "a whole shard");
@@ -98,7 +119,7 @@ Result<ShardFile> ShardFile::open(const std::string& path) {
     return bad("found version " + std::to_string(header.version) + ", allowed " + std::to_string(kVersion));
   file.shape_ = header.shape;
   if (about_bytes(header.shape) > 1e15 || header.shape.n_aged > header.shape.n_rows ||
-      file_bytes(header.shape) != bytes.size())
+      header.shape.features >> gate::kFeatures != 0 || file_bytes(header.shape) != bytes.size())
     return bad("found " + std::to_string(bytes.size()) + " bytes, its header asks for another size");
   uint32_t sum = 0;
   std::memcpy(&sum, bytes.data() + bytes.size() - sizeof sum, sizeof sum);
@@ -129,7 +150,7 @@ std::span<const float> ShardFile::y(int layer) const {
 
 std::span<const uint16_t> ShardFile::features(int layer) const {
   return {reinterpret_cast<const uint16_t*>(this->layer(layer) + places_of(shape_).features),
-          size_t{shape_.n_aged} * shape_.n_heads * shape_.n_features};
+          size_t{shape_.n_aged} * shape_.n_heads * shape_.n_features()};
 }
 
 std::span<const float> ShardFile::late(int layer) const {

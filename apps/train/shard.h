@@ -7,15 +7,23 @@
 // ageing stage would have seen of them there, and labels that are made of what comes after it alone.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "gate/ageing.h"
 #include "kedge/error.h"
 
 namespace kedge::train {
+
+// Features, in the order of their columns: ascending.
+using FeatureSet = uint32_t;  // bit f: gate::Feature f
+FeatureSet set_of(std::span<const gate::Feature> features);
+std::vector<gate::Feature> features_of(FeatureSet set);
+FeatureSet measured_features();  // all, but those that an append stage says
 
 struct ShardShape {
   uint32_t n_rows = 0;
@@ -24,7 +32,8 @@ struct ShardShape {
   uint32_t n_heads = 0;  // kv heads
   uint32_t n_kv = 0;
   uint32_t n_aged = 0;
-  uint32_t n_features = 0;
+  FeatureSet features = 0;
+  uint32_t n_features() const { return static_cast<uint32_t>(std::popcount(features)); }
   bool operator==(const ShardShape&) const = default;
 };
 

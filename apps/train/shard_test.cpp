@@ -19,9 +19,10 @@ class Shards : public testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("kedge-shards-" + std::to_string(::getpid()));
     fs::create_directories(folder_);
-    shard_ = {.shape = {.n_rows = 3, .n_layers = 2, .n_embd = 5, .n_heads = 1, .n_kv = 4, .n_aged = 2, .n_features = 3},
-              .made_from = "here",
-              .layers = {}};
+    shard_ = {
+        .shape = {.n_rows = 3, .n_layers = 2, .n_embd = 5, .n_heads = 1, .n_kv = 4, .n_aged = 2, .features = 0b1011},
+        .made_from = "here",
+        .layers = {}};
     for (int layer = 0; layer < 2; ++layer) {
       LayerRows rows;
       for (int i = 0; i < 15; ++i)

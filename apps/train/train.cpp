@@ -1,6 +1,7 @@
 // kedge train-gate: labels from the model itself, then gates fitted to them; no gradient through the model.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "api/model_impl.h"
 #include "base/clock.h"
@@ -29,14 +30,18 @@ std::string shard_path(const std::string& out, size_t index) {
   return (fs::path(out) / name).string();
 }
 
-// What a shard depends on.
+// What a shard depends on, but for which columns it has.
 std::string made_from(const TrainSettings& train, const std::string& model, const Text& text, const Window& window) {
   const CollectOptions& c = train.collect;
   return sha256_hex(model + text.sha256 + std::to_string(window.document) + "," + std::to_string(window.begin) + "," +
                     std::to_string(window.n) + "," + std::to_string(static_cast<int>(c.labels.label)) + "," +
                     std::to_string(c.labels.window) + "," + std::to_string(c.sinks) + "," + std::to_string(c.share) +
-                    "," + std::to_string(c.seed) + (c.what.hidden ? ",hidden" : "") +
-                    (c.what.key_value ? ",key-value" : "") + (c.what.aged ? ",aged" : ""));
+                    "," + std::to_string(c.seed));
+}
+
+bool holds(const ShardShape& shape, const Collected& what) {
+  return (!what.hidden || shape.n_embd > 0) && (!what.key_value || shape.n_kv > 0) &&
+         (!what.aged || shape.n_aged > 0) && (what.features & ~shape.features) == 0;
 }
 
 // The shards of all windows; those that are there already are not made again.
@@ -51,7 +56,8 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
     const Window& window = windows[i];
     const std::string path = shard_path(train.out, i);
     const std::string source = made_from(train, model, text, window);
-    if (Result<ShardFile> there = ShardFile::open(path); there && there->made_from() == source) {
+    if (Result<ShardFile> there = ShardFile::open(path);
+        there && there->made_from() == source && holds(there->shape(), train.collect.what)) {
       shards.push_back(*std::move(there));
     } else {
       if (cli::stop_requested())
@@ -64,7 +70,7 @@ Result<std::vector<ShardFile>> collect(const session::Engine& engine, const std:
         return saved.error();
       n_read += window.n;
       flops += label_flops(engine.model->hyper(), window.n, train.collect.labels.label != Label::future);
-      if (train.collect.what.aged)
+      if (reads_twice(shard->shape.features))
         flops += full_reading_flops(engine.model->hyper(), window.n / 2);  // before the cut, on average
       Result<ShardFile> made = ShardFile::open(path);
       if (!made)
@@ -93,9 +99,28 @@ double mean_of(std::span<const LayerReport> layers, Quality stage, std::vector<f
   return n > 0 ? sum / n : 0;
 }
 
+// The gate whose append stage is taken; nothing where one is fitted.
+Result<std::optional<gate::Gate>> read_append(const std::string& path, const gate::GateModel& model) {
+  if (path.empty())
+    return std::optional<gate::Gate>();
+  const Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
+  if (!file)
+    return file.error();
+  Result<gate::Gate> gate = gate::read_gate(**file);
+  if (!gate)
+    return gate.error();
+  if (Status same = gate::same_model(gate->info.model, model, path); !same)
+    return same.error();
+  if (gate->info.input != "hidden")
+    return Error{ErrorCode::usage,
+                 "--gate-init " + path + ": found a gate of the input '" + gate->info.input + "', allowed 'hidden'"};
+  return std::optional<gate::Gate>(*std::move(gate));
+}
+
 // Where the gates' common facts come from, and what they are fitted to.
 struct Lesson {
   gate::GateInfo info;
+  std::optional<gate::Gate> append;
   std::vector<ShardFile> learned;
   std::vector<ShardFile> judged;
 };
@@ -110,17 +135,13 @@ std::string quality_text(std::span<const LayerReport> layers, Quality stage) {
   return text;
 }
 
-// "mlp", or with another input than the usual one "access-mlp".
-std::string gate_name(GateInput input, int width) {
-  return (input == GateInput::hidden ? "" : input_name(input) + "-") + (width == 0 ? "linear" : "mlp");
-}
-
 // Fits a gate of `width` hidden units (0: linear), saves it and says how good it is; its lines of the report.
 Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& train, GateInput input, int width,
                                  Executor& executor) {
   const std::string name = gate_name(input, width);
   FitOptions options = train.fit;
   options.width = width;
+  options.append = lesson.append ? &*lesson.append : nullptr;
   cli::Progress progress(train.progress, name + " gate, layer");
   const auto told = [&](const LayerReport& report) {
     progress.update(report.layer + 1, lesson.info.model.n_layers);
@@ -130,7 +151,7 @@ Result<std::string> fit_and_save(const Lesson& lesson, const TrainSettings& trai
   Result<FittedGate> fitted = fit_gate({lesson.learned, lesson.judged}, input, lesson.info, options, executor, told);
   if (!fitted)
     return fitted.error();
-  const std::string path = (fs::path(train.out) / ("gate-" + name + ".gguf")).string();
+  const std::string path = (fs::path(train.out) / gate_file(input, width)).string();
   if (Status saved = gate::save_gate(fitted->gate, path); !saved)
     return saved.error();
   const std::string append = quality_text(fitted->layers, &LayerReport::held_out);
@@ -167,8 +188,15 @@ Status run(const cli::Settings& settings) {
                          .training_data = text->names,
                          .training_data_sha256 = text->sha256,
                          .training_loss = "squared error of log labels (" + train->label_name + ")"},
+                .append = {},
                 .learned = {},
                 .judged = {}};
+  Result<std::optional<gate::Gate>> append = read_append(train->gate_init, lesson.info.model);
+  if (!append)
+    return append.error();
+  lesson.append = *std::move(append);
+  if (lesson.append)
+    lesson.info.training_loss += "; append stage: " + lesson.append->info.training_loss;
   const Stopwatch watch;
   double flops = 0;
   Result<std::vector<ShardFile>> shards =
@@ -188,7 +216,7 @@ Status run(const cli::Settings& settings) {
         return lines.error();
       csv += *lines;
       for (const ShardFile& shard : lesson.learned) {
-        if (append_input(input) != "none")
+        if (append_input(input) != "none" && !lesson.append)
           flops += fit_flops(engine.model->hyper(), width, shard.shape().n_rows, train->fit.epochs);
       }
     }

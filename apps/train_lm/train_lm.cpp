@@ -115,7 +115,7 @@ Result<LmSettings> resolved(const cli::Settings& settings) {
     return Error{ErrorCode::usage, "--stage: found 'labels', allowed 'lm' and 'both'; labels are kedge train-gate's"};
   // The labels' gate is there by now.
   if (settings.stage == "both" && lm->gate_init.empty())
-    lm->gate_init = in(*lm, lm->width > 0 ? "gate-mlp.gguf" : "gate-linear.gguf");
+    lm->gate_init = in(*lm, train::gate_file(lm->texts.inputs.front(), lm->width).c_str());
   return lm;
 }
 

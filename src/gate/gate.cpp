@@ -88,8 +88,8 @@ Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const s
 tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, tensor::Tensor x) const {
   const Layer& own = layers_[static_cast<size_t>(layer)];
   if (own.w1 != nullptr)
-    x = graph.gelu(graph.add(graph.matmul(own.w1, x), own.b1));
-  return graph.add(graph.matmul(own.w2, x), own.b2);
+    x = graph.affine(own.w1, own.b1, x, tensor::Graph::Activation::gelu);
+  return graph.affine(own.w2, own.b2, x, tensor::Graph::Activation::none);
 }
 
 tensor::Tensor GateNet::logits(tensor::Graph& graph, int layer, const RowTensors& row) const {

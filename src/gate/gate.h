@@ -73,7 +73,7 @@ struct KeepThreshold {
 struct Gate {
   GateInfo info;
   std::vector<LayerGate> layers;          // without an append stage: none
-  std::vector<KeepThreshold> thresholds;  // ascending by keep; of the ageing stage where there is one
+  std::vector<KeepThreshold> thresholds;  // ascending by keep; of the append stage where there is one
   Ageing ageing = {};
 };
 

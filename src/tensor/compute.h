@@ -126,6 +126,10 @@ class Graph {
   Tensor swiglu(Tensor gate, Tensor up);                // silu(gate) * up
   Tensor beside(Tensor a, Tensor b);                    // [n, a] and [n, b] -> [n, a + b]
   Tensor gelu(Tensor x);                                // exact, by erf
+  // matmul(weight, x) + bias, through gelu where asked: one node for the few rows of a step, where starts cost more
+  // than the product.
+  enum class Activation { none, gelu };
+  Tensor affine(Tensor weight, Tensor bias, Tensor x, Activation activation);
   Tensor rope(Tensor x, int n_heads, int head_dim, Tensor positions,
               const RopeParams& params);                          // x [n, n_heads * head_dim], same shape out
   Tensor row_slice(Tensor x, int64_t first_row, int64_t n_rows);  // view

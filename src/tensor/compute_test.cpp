@@ -159,6 +159,38 @@ TEST(Graph, ThreadsDoNotChangeABit) {
   }
 }
 
+// One node for few rows, three for many: the same sums as ggml's own nodes either way, and on any number of threads.
+TEST(Graph, AffineIsMatmulAddAndGelu) {
+  using Activation = Graph::Activation;
+  for (const int threads : {1, 2, 3}) {
+    Fixture f(threads, PromptWeights::native);
+    for (const int n : {1, 5, kMinPromptRows}) {
+      const std::vector<float> x = random_values(static_cast<size_t>(n * kIn), 9);
+      const std::vector<float> bias = random_values(kOut, 10);
+      for (const std::string name : {"f32.weight", "q8_0.weight", "f16.weight"}) {
+        for (const Activation activation : {Activation::none, Activation::gelu}) {
+          Graph graph(*f.compute, *f.weights);
+          Tensor in = graph.input_f32(n, kIn);
+          Tensor b = graph.input_f32(1, kOut);
+          Tensor out = graph.affine(f.weights->find(name), b, in, activation);
+          Tensor sum = graph.add(graph.matmul(f.weights->find(name), in), b);
+          Tensor expected = activation == Activation::gelu ? graph.gelu(sum) : sum;
+          graph.output(out);
+          graph.output(expected);
+          ASSERT_TRUE(graph.finish().ok());
+          graph.set(in, std::span<const float>(x));
+          graph.set(b, std::span<const float>(bias));
+          graph.run();
+          const std::span<const float> found = graph.read(out);
+          const std::span<const float> wanted = graph.read(expected);
+          for (size_t i = 0; i < wanted.size(); ++i)
+            ASSERT_NEAR(found[i], wanted[i], 1e-5) << name << ", " << n << " rows, " << threads << " threads, " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Graph, RmsNormAddMulScaleSwiglu) {
   Fixture f(2);
   constexpr int64_t n = 3;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/huge_pages.h"
 #include "base/thread_order.h"
+#include "tensor/affine.h"
 #include "tensor/compute.h"
 #include "tensor/compute_impl.h"
 #include "tensor/round_rows.h"
@@ -173,6 +174,18 @@ Tensor Graph::swiglu(Tensor gate, Tensor up) { return impl_->add(ggml_swiglu_spl
 Tensor Graph::beside(Tensor a, Tensor b) { return impl_->add(ggml_concat(impl_->context.get(), a, b, 0)); }
 
 Tensor Graph::gelu(Tensor x) { return impl_->add(ggml_gelu_erf(impl_->context.get(), x)); }
+
+Tensor Graph::affine(Tensor weight, Tensor bias, Tensor x, Activation activation) {
+  const bool is_gelu = activation == Activation::gelu;
+  if (x->ne[1] >= kMinPromptRows) {
+    Tensor sum = add(matmul(weight, x), bias);
+    return is_gelu ? gelu(sum) : sum;
+  }
+  check(weight->ne[0] == x->ne[0], "affine: the weight's columns differ from the row's length");
+  static const bool kGelu = true;
+  const Tensor inputs[] = {x, weight, bias};
+  return custom(inputs, x->ne[1], weight->ne[1], affine_node, is_gelu ? const_cast<bool*>(&kGelu) : nullptr);
+}
 
 Tensor Graph::rope(Tensor x, int n_heads, int head_dim, Tensor positions, const RopeParams& params) {
   check(x->ne[0] == int64_t{n_heads} * head_dim, "rope: a row is not n_heads * head_dim long");

@@ -14,6 +14,8 @@ class Gate(KedgeTest):
 
     def train(self, out, *args, code=0):
         text = self.path("text.txt", self.sample(16000, 3))
+        if "--gate-input" not in args:
+            args = (*args, "--gate-input", "hidden")
         result = self.kedge("train-gate", text, "-m", MODEL, "--gate-out", out, "--train-tokens", "2560",
                             "--train-lengths", "256", "--gate-epochs", "1", "--gate-width", "16", "--progress", "none",
                             *args)
@@ -88,6 +90,28 @@ class Gate(KedgeTest):
             other = os.path.join(out, "gate-attention-linear.gguf")
             args[args.index(gate)] = other
             self.assert_error(self.kedge(*args, "--session", session), 2, "gate", "sha256")
+
+    def test_an_ageing_stage_is_fitted_to_a_first_stage_that_is_given(self):
+        out = self.path("gate")
+        self.train(out)
+        first = os.path.join(out, "gate-mlp.gguf")
+        aged = self.path("aged")
+        self.train(aged, "--gate-input", "window", "--gate-init", first, "--gate-width", "24")
+        with open(first, "rb") as one, open(os.path.join(aged, "gate-window-mlp.gguf"), "rb") as other:
+            before, after = one.read(), other.read()
+        block = before[-200:-100]  # of the last layer's matrices
+        self.assertIn(block, after, "the first stage is taken as it is")
+        info = json.loads(self.kedge("inspect", os.path.join(aged, "gate-window-mlp.gguf"), "--json").out)
+        self.assertEqual((info["width"], info["input"]), (16, "hidden"), "the given gate's")
+        self.assertEqual(info["ageing"]["features"][0], "logit")
+        self.assertIn("append stage: squared error", info["training"]["loss"])
+
+        text = self.path("text.txt", self.sample(3000, 1))
+        train = ["train-gate", "-m", MODEL, text, "--gate-out", self.path("o"), "--gate-init", first, "--gate-input"]
+        self.assert_error(self.kedge(*train, "hidden"), 2, "--gate-input", "'hidden'", "window, all, all-echo")
+        self.assert_error(self.kedge(*train, "window,echo"), 2, "--gate-input", "'echo'", "window, all, all-echo")
+        train[train.index(first)] = MODEL
+        self.assert_error(self.kedge(*train, "window"), 3, "general.architecture", "kedge-gate")
 
     def test_inputs_that_are_none_are_named(self):
         text = self.path("text.txt", self.sample(3000, 1))
