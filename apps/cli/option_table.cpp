@@ -204,9 +204,11 @@ constexpr OptionSpec kTable[] = {
     {"", "--gate-input", "LIST", kGroupTraining, kTrain, &Settings::gate_input,
      "what the gate sees, a gate for each: hidden, key-value (of a row when it is written), access, attention (of a "
      "row at every eviction), window (hidden, and what an eviction sees with no records but the newest queries), all "
-     "(hidden, and all that is seen at an eviction), echo (what the text's own queries look at), all-echo"},
-    {"", "--gate-power", "P", kGroupTraining, kTrain, &Settings::gate_power,
-     "what is fitted of a row's later attention: its logarithm (0), or this power of it", 0, 1},
+     "(hidden, and all that is seen at an eviction), echo (what the text's own queries look at), all-echo, anchor "
+     "(window, and AnDPro's score)"},
+    {"", "--gate-label-norm", "WHAT", kGroupTraining, kTrain, &Settings::gate_label_norm,
+     "what a row's later attention is multiplied by: what its going changes in the stream, or what its value adds",
+     kAny, kAnyMax, "change|value"},
     {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
      1e9},
     {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,
@@ -242,6 +244,10 @@ constexpr OptionSpec kTable[] = {
     {"", "--lm-rows", "WHOSE", kGroupTrainingLm, kTrain, &Settings::lm_rows,
      "keys, values and gate inputs: of the gated stream itself, or of a reading with the full cache", kAny, kAnyMax,
      "own|full"},
+    {"", "--lm-learns", "STAGE", kGroupTrainingLm, kTrain, &Settings::lm_learns,
+     "append: what is said of a row when it is written; ageing: what is said of rows at an eviction, of a --gate-init "
+     "that has such a stage, over texts that are evicted once",
+     kAny, kAnyMax, "append|ageing"},
     {"", "--lm-lambda", "X", kGroupTrainingLm, kTrain, &Settings::lm_lambda, "weight of the penalty", 0, 1e6},
     {"", "--lm-adversarial", "SHARE", kGroupTrainingLm, kTrain, &Settings::lm_adversarial,
      "share of the steps of the second half that read needles and copies, built from the documents, whose rows the "

@@ -124,7 +124,7 @@ struct Settings {
   std::string held_out;
   std::string gate_label = "both";
   std::string gate_input = "window";
-  float gate_power = 0;
+  std::string gate_label_norm = "change";
   std::string train_lengths = "1024";
   int train_tokens = 200'000;
   float train_share = 0.25F;
@@ -139,6 +139,7 @@ struct Settings {
   float lm_keep = 0.25F;
   std::string lm_pressure = "exact";
   std::string lm_rows = "own";
+  std::string lm_learns = "append";
   float lm_lambda = 10;
   float lm_adversarial = 0.25F;
   float lm_rate = 1e-3F;

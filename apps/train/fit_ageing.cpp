@@ -47,25 +47,6 @@ Result<gate::LayerGate> fit_head(const Rows& train, const Rows& held_out, const 
 
 }  // namespace
 
-LabelScale::LabelScale(const Rows& learned, double power)
-    : power_(power), log_mean_(static_cast<size_t>(learned.n_heads)) {
-  std::vector<double> sum(log_mean_.size());
-  for (size_t i = 0; i < learned.y.size(); ++i)
-    sum[i % sum.size()] += std::exp(static_cast<double>(learned.y[i]));
-  const double n = static_cast<double>(learned.y.size()) / static_cast<double>(sum.size());
-  for (size_t head = 0; head < sum.size(); ++head)
-    log_mean_[head] = std::log(sum[head] / n);
-}
-
-void LabelScale::apply(Rows& rows) const {
-  if (power_ == 0)
-    return;
-  for (size_t i = 0; i < rows.y.size(); ++i) {
-    const double from_mean = static_cast<double>(rows.y[i]) - log_mean_[i % log_mean_.size()];
-    rows.y[i] = static_cast<float>(std::expm1(power_ * from_mean) / power_);
-  }
-}
-
 Rows rows_of(std::span<const ShardFile> shards, int layer, const gate::GateInfo& info) {
   Rows rows{.n_inputs = gate::input_size(info), .n_heads = info.model.n_kv_heads, .x = {}, .y = {}};
   for (const ShardFile& shard : shards) {
@@ -109,12 +90,7 @@ Result<gate::AgeingLayer> fit_ageing_layer(const AgedRows& train, const AgedRows
   std::vector<Status> status(train.heads.size());
   for_each_index(executor, static_cast<int>(heads.size()), [&](int i) {
     const auto h = static_cast<size_t>(i);
-    const LabelScale scale(train.heads[h], options.power);
-    Rows learned = train.heads[h];
-    Rows judged = held_out.heads[h];
-    scale.apply(learned);
-    scale.apply(judged);
-    Result<gate::LayerGate> own = fit_head(learned, judged, options);
+    Result<gate::LayerGate> own = fit_head(train.heads[h], held_out.heads[h], options);
     if (own)
       heads[h] = *std::move(own);
     else

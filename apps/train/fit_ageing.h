@@ -25,16 +25,6 @@ struct Rows {
     return {.n = static_cast<int64_t>(y.size()) / n_heads, .n_embd = n_inputs, .n_heads = n_heads, .x = x, .y = y};
   }
 };
-// Labels as FitOptions::power says; several sets by what the first has. y f32 [n][n_heads].
-class LabelScale {
- public:
-  LabelScale(const Rows& learned, double power);
-  void apply(Rows& rows) const;
-
- private:
-  double power_;
-  std::vector<double> log_mean_;  // of each head
-};
 // What the append stage of `info` sees, and the labels.
 Rows rows_of(std::span<const ShardFile> shards, int layer, const gate::GateInfo& info);
 

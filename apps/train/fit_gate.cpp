@@ -83,7 +83,7 @@ class Fit {
     Middle middle;
     for (LayerReport& report : out_.layers) {
       const Stopwatch watch;
-      Rows judged = rows_of(lessons_.held_out, report.layer, gate.info);
+      const Rows judged = rows_of(lessons_.held_out, report.layer, gate.info);
       Result<gate::LayerGate> own = append_layer(report.layer, judged);
       if (!own)
         return of_layer(own.error(), report.layer);
@@ -122,14 +122,10 @@ class Fit {
   }
 
  private:
-  // judged: rows as they come; labels are scaled on the way out.
-  Result<gate::LayerGate> append_layer(int layer, Rows& judged) const {
+  Result<gate::LayerGate> append_layer(int layer, const Rows& judged) const {
     if (options_.append != nullptr)
       return options_.append->layers[static_cast<size_t>(layer)];
-    Rows learned = rows_of(lessons_.train, layer, out_.gate.info);
-    const LabelScale scale(learned, options_.power);
-    scale.apply(learned);
-    scale.apply(judged);
+    const Rows learned = rows_of(lessons_.train, layer, out_.gate.info);
     return fit_layer(learned.examples(), judged.examples(), options_, executor_);
   }
 
@@ -175,6 +171,11 @@ std::vector<gate::Feature> ageing_features(GateInput input) {
               Feature::last_access, Feature::age,       Feature::key_norm,   Feature::value_norm};
     case GateInput::echo:
       return {Feature::past, Feature::echo, Feature::age};
+    case GateInput::anchor: {
+      std::vector<Feature> features = ageing_features(GateInput::window);
+      features.push_back(Feature::anchor);
+      return features;
+    }
     case GateInput::all_echo: {
       std::vector<Feature> features = ageing_features(GateInput::all);
       features.insert(features.end(), {Feature::past, Feature::echo});

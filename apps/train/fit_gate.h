@@ -22,6 +22,7 @@ enum class GateInput {
   all,        // hidden when the row is written, and at every eviction all that costs no echoes
   echo,       // at every eviction: what the text's own queries look at (session/echo.h), its age
   all_echo,   // all, and echoes
+  anchor,     // window, and AnDPro's score of the newest queries
 };
 std::string append_input(GateInput input);                    // of gate::kInputs
 std::vector<gate::Feature> ageing_features(GateInput input);  // empty: no ageing stage
@@ -31,10 +32,6 @@ struct FitOptions {
   // Whose append stage is taken as it is, instead of one that is fitted; of the model that the rows are of.
   const gate::Gate* append = nullptr;
   int epochs = 4;
-  // Of the labels w, which come as their logarithms: 0: log w is what is fitted; else ((w / mean)^power - 1) / power,
-  // means over the rows of a head (Box and Cox, 1964). The nearer to 1, the more of a row's chance to be wanted much,
-  // and the less of how little it is wanted otherwise.
-  double power = 0;
   double ridge = 1e-3;
   uint64_t seed = 1;
 };

@@ -11,7 +11,6 @@
 #include "base/executor.h"
 #include "kernels/half.h"
 #include "train/collect.h"
-#include "train/fit_ageing.h"
 
 namespace kedge::train {
 namespace {
@@ -199,20 +198,6 @@ TEST_F(FitGate, AnAppendStageThatIsGivenStays) {
   EXPECT_EQ(aged->gate.ageing.layers.size(), 2U);
   EXPECT_GT(aged->layers[0].late.r2[0], 0.85F) << "the given logit and the features together";
   EXPECT_EQ(aged->layers[0].held_out.r2, given->layers[0].held_out.r2);
-}
-
-TEST(LabelScale, IsALogarithmOrAPower) {
-  const Rows from{.n_inputs = 0, .n_heads = 2, .x = {}, .y = {0, std::log(3.0F), std::log(3.0F), std::log(5.0F)}};
-  Rows rows = from;
-  LabelScale(from, 0).apply(rows);
-  EXPECT_EQ(rows.y, from.y);
-  LabelScale(from, 1).apply(rows);  // weights 1, 3 and 3, 5, whose means are 2 and 4
-  const float expected[] = {-0.5F, -0.25F, 0.5F, 0.25F};
-  for (size_t i = 0; i < 4; ++i)
-    EXPECT_NEAR(rows.y[i], expected[i], 1e-6F) << i;
-  rows = from;
-  LabelScale(from, 0.5).apply(rows);
-  EXPECT_NEAR(rows.y[0], 2 * (std::sqrt(0.5F) - 1), 1e-6F);
 }
 
 TEST_F(FitGate, ShardsWithoutWhatAnInputNeedsAreRefused) {

@@ -56,23 +56,43 @@ OutputNorm::OutputNorm(std::span<const float> w_o, int group, int head_dim, int 
   }
 }
 
+// ||W_O v||^2; turned: scratch, the Gram matrix times v
+double OutputNorm::square(const float* v, std::vector<float>& turned) const {
+  const auto d = static_cast<size_t>(head_dim_);
+  turned.assign(d, 0.0F);
+  for (size_t i = 0; i < d; ++i) {
+    for (size_t j = 0; j < d; ++j)
+      turned[j] += gram_[i * d + j] * v[i];
+  }
+  double square = 0;
+  for (size_t i = 0; i < d; ++i)
+    square += static_cast<double>(turned[i]) * static_cast<double>(v[i]);
+  return std::max(square, 0.0);
+}
+
 std::vector<float> OutputNorm::of(const KvHeadView& rows) const {
   const auto d = static_cast<size_t>(head_dim_);
   std::vector<float> v(static_cast<size_t>(rows.n_rows) * d);
   read_rows(rows, 0, rows.n_rows, nullptr, v.data());
   std::vector<float> norms(static_cast<size_t>(rows.n_rows));
-  for (size_t row = 0; row < norms.size(); ++row) {
-    const float* value = v.data() + row * d;
-    double square = 0;
-    for (size_t i = 0; i < d; ++i) {
-      float sum = 0;
-      for (size_t j = 0; j < d; ++j)
-        sum += gram_[i * d + j] * value[j];
-      square += static_cast<double>(sum) * static_cast<double>(value[i]);
-    }
-    norms[row] = static_cast<float>(std::sqrt(std::max(square, 0.0)));
-  }
+  std::vector<float> turned;
+  for (size_t row = 0; row < norms.size(); ++row)
+    norms[row] = static_cast<float>(std::sqrt(square(v.data() + row * d, turned)));
   return norms;
+}
+
+double OutputNorm::mean_square_output(const eviction::HeadInput& in) const {
+  constexpr int kEvery = 8;
+  const auto d = static_cast<size_t>(head_dim_);
+  const auto group = static_cast<size_t>(in.group);
+  std::vector<float> turned;
+  double sum = 0;
+  int64_t n = 0;
+  for (int t = 0; t < in.n_window; t += kEvery) {
+    for (size_t g = 0; g < group; ++g, ++n)
+      sum += square(in.y + (static_cast<size_t>(t) * group + g) * d, turned);
+  }
+  return n > 0 ? sum / static_cast<double>(n) : 0;
 }
 
 RowLabels row_labels(const eviction::HeadInput& in, const OutputNorm& norm_of, const LabelOptions& options,
@@ -93,7 +113,12 @@ RowLabels row_labels(const eviction::HeadInput& in, const OutputNorm& norm_of, c
     if (cut > 0)
       add({.end = cut}, all);
   }
-  const std::vector<float> norm = norm_of.of(in.rows);
+  std::vector<float> norm = norm_of.of(in.rows);
+  if (options.norm == LabelNorm::change) {
+    const auto mean = static_cast<float>(norm_of.mean_square_output(in));
+    for (float& one : norm)
+      one = std::sqrt(one * one + mean);
+  }
   for (std::vector<float>* weight : {&all, &late}) {
     for (size_t i = 0; i < n_rows; ++i)
       (*weight)[i] = std::log(std::max((*weight)[i], kLeastWeight)) + std::log(std::max(norm[i], kLeastNorm));

@@ -32,16 +32,26 @@ class OutputNorm {
   OutputNorm(std::span<const float> w_o, int group, int head_dim, int n_embd);
   // f32 [n_rows]
   std::vector<float> of(const KvHeadView& rows) const;
+  // The mean of ||W_O y||^2 over every eighth query of the head's window.
+  double mean_square_output(const eviction::HeadInput& in) const;
 
  private:
+  double square(const float* v, std::vector<float>& turned) const;
   int head_dim_;
   std::vector<float> gram_;  // f32 [head_dim][head_dim], the mean over the heads
 };
 
-// log(weight * ||W_O v||), f32 [n_rows]. Weights below 1e-6 count as 1e-6: below, f16 keys say little.
+// What a row's weight is multiplied by.
+// value: ||W_O v||, what it adds to the stream (KVzap, arXiv 2601.07891)
+// change: sqrt(||W_O v||^2 + mean ||W_O y||^2), what its going changes, ||W_O (v - y)||, where v and y are unrelated. A
+//   row that only takes attention, and whose value is next to nothing, leaves much to the others when it goes.
+enum class LabelNorm { value, change };
+
+// log(weight * norm), f32 [n_rows]. Weights below 1e-6 count as 1e-6: below, f16 keys say little.
 // Needs HeadInput::reconstruction for repeat and both, all queries in the window for future and both.
 struct LabelOptions {
   Label label = Label::both;
+  LabelNorm norm = LabelNorm::change;
   int window = 32;
 };
 struct RowLabels {          // f32 [n_rows]

@@ -23,9 +23,9 @@ std::vector<std::string> names_of(const std::string& list) {
 constexpr int kMostAgeingWindow = 1024;  // queries that a session keeps for scorers
 
 // By GateInput.
-constexpr std::array<const char*, 8> kInputNames = {"hidden", "key-value", "access", "attention",
-                                                    "window", "all",       "echo",   "all-echo"};
-constexpr const char* kInputsAllowed = "hidden, key-value, access, attention, window, all, echo, all-echo";
+constexpr std::array<const char*, 9> kInputNames = {"hidden", "key-value", "access",   "attention", "window",
+                                                    "all",    "echo",      "all-echo", "anchor"};
+constexpr const char* kInputsAllowed = "hidden, key-value, access, attention, window, all, echo, all-echo, anchor";
 
 Result<std::vector<GateInput>> inputs_of(const std::string& list) {
   std::vector<GateInput> inputs;
@@ -60,8 +60,9 @@ Collected collected_by(const std::vector<GateInput>& inputs) {
 Status only_ageing(const std::vector<GateInput>& inputs) {
   for (const GateInput input : inputs) {
     if (append_input(input) != "hidden" || ageing_features(input).empty())
-      return Error{ErrorCode::usage, "--gate-input: found '" + input_name(input) +
-                                         "', allowed with --gate-init and --stage labels: window, all, all-echo"};
+      return Error{ErrorCode::usage,
+                   "--gate-input: found '" + input_name(input) +
+                       "', allowed with --gate-init and --stage labels: window, all, all-echo, anchor"};
   }
   return {};
 }
@@ -109,9 +110,11 @@ Result<TrainSettings> train_settings(const cli::Settings& settings) {
       .progress = settings.progress,
       .plan = {.n_tokens = settings.train_tokens, .lengths = *std::move(lengths)},
       .collect = {.what = what,
-                  .labels = {.label = label_of(settings.gate_label), .window = settings.gate_window},
+                  .labels = {.label = label_of(settings.gate_label),
+                             .norm = settings.gate_label_norm == "value" ? LabelNorm::value : LabelNorm::change,
+                             .window = settings.gate_window},
                   .share = static_cast<double>(settings.train_share)},
-      .fit = {.width = settings.gate_width, .epochs = settings.gate_epochs, .power = settings.gate_power}};
+      .fit = {.width = settings.gate_width, .epochs = settings.gate_epochs}};
   for (const int64_t length : train.plan.lengths) {
     if (length < 4 * train.collect.labels.window || length > 65536)
       return Error{ErrorCode::usage, "--train-lengths: found " + std::to_string(length) + ", allowed " +

@@ -35,8 +35,8 @@ std::string made_from(const TrainSettings& train, const std::string& model, cons
   const CollectOptions& c = train.collect;
   return sha256_hex(model + text.sha256 + std::to_string(window.document) + "," + std::to_string(window.begin) + "," +
                     std::to_string(window.n) + "," + std::to_string(static_cast<int>(c.labels.label)) + "," +
-                    std::to_string(c.labels.window) + "," + std::to_string(c.sinks) + "," + std::to_string(c.share) +
-                    "," + std::to_string(c.seed));
+                    std::to_string(static_cast<int>(c.labels.norm)) + "," + std::to_string(c.labels.window) + "," +
+                    std::to_string(c.sinks) + "," + std::to_string(c.share) + "," + std::to_string(c.seed));
 }
 
 bool holds(const ShardShape& shape, const Collected& what) {

@@ -8,6 +8,7 @@
 #include "session/rotation.h"
 #include "tensor/types.h"
 #include "train_lm/ops.h"
+#include "train_lm/tail_attention.h"
 
 namespace kedge::lm {
 namespace {
@@ -140,12 +141,22 @@ Rotation rotation_of(const FrozenModel& model, int64_t n) {
           .sine = (angle.sin() * model.magnitude).to(model.options())};
 }
 
+Rotation part_of(const Rotation& all, int64_t begin, int64_t end) {
+  return {.cosine = all.cosine.slice(0, begin, end), .sine = all.sine.slice(0, begin, end)};
+}
+
+Tensor queries_of(const FrozenModel& model, int layer, const Tensor& x, const Rotation& rotation) {
+  const FrozenLayer& own = model.layers[static_cast<size_t>(layer)];
+  return rotate(project(x, own.w_q, own.b_q).view({x.size(0), model.n_heads, model.head_dim}), rotation.cosine,
+                rotation.sine);
+}
+
 Tensor run_layer(const FrozenModel& model, int layer, const Tensor& x, const LayerCall& call) {
   const FrozenLayer& own = model.layers[static_cast<size_t>(layer)];
   const int64_t n = x.size(0), d = model.head_dim;
   const Rotation& turn = call.rotation;
   const Tensor normed = rms_norm(x, own.attn_norm, model.norm_eps);
-  const Tensor q = rotate(project(normed, own.w_q, own.b_q).view({n, model.n_heads, d}), turn.cosine, turn.sine);
+  const Tensor q = queries_of(model, layer, normed, turn);
   LayerRows rows;
   if (call.rows != nullptr) {
     rows = *call.rows;
@@ -155,7 +166,9 @@ Tensor run_layer(const FrozenModel& model, int layer, const Tensor& x, const Lay
             .v = project(normed, own.w_v, own.b_v).view({n, model.n_kv_heads, d})};
   }
   const Tensor u = call.gate ? call.gate(rows.x) : Tensor();
-  const Tensor y = gated_attention(q, rows.k, rows.v, u, call.gated);
+  const Tensor y = call.before == nullptr ? gated_attention(q, rows.k, rows.v, u, call.gated)
+                                          : tail_attention(q, at::cat({call.before->k, rows.k}),
+                                                           at::cat({call.before->v, rows.v}), call.through);
   if (call.keep_rows != nullptr)
     *call.keep_rows = std::move(rows);
   const Tensor attended = x + project(y, own.w_o, own.b_o);

@@ -47,6 +47,7 @@ struct Rotation {
   at::Tensor cosine, sine;  // [n, 1, head_dim / 2]
 };
 Rotation rotation_of(const FrozenModel& model, int64_t n);
+Rotation part_of(const Rotation& all, int64_t begin, int64_t end);  // positions [begin, end)
 
 // What a reading of the text leaves behind in a layer.
 struct LayerRows {
@@ -62,10 +63,18 @@ struct LayerCall {
   std::function<at::Tensor(const at::Tensor& x)> gate = {};
   const LayerRows* rows = nullptr;  // the rows of another reading instead of this one's own
   LayerRows* keep_rows = nullptr;   // may be nullptr
+  // Keys and values of the tokens before x's, which are a tail then, and what the gates of those rows let through
+  // (tail_attention.h; undefined: everything). `rotation` is that of x's positions.
+  const LayerRows* before = nullptr;
+  at::Tensor through = {};
 };
 
 // The stream x [n, n_embd] after a layer.
 at::Tensor run_layer(const FrozenModel& model, int layer, const at::Tensor& x, const LayerCall& call);
+
+// Queries of tokens whose rows behind the attention's norm are x [n, n_embd], as run_layer() makes them: scaled,
+// rotated, [n, n_heads, head_dim].
+at::Tensor queries_of(const FrozenModel& model, int layer, const at::Tensor& x, const Rotation& rotation);
 
 // tokens i64 [n] -> [n, n_embd]; and what the output matrix is multiplied with.
 at::Tensor embed(const FrozenModel& model, const at::Tensor& tokens);

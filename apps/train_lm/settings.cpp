@@ -22,6 +22,7 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .loss = settings.lm_loss,
                 .pressure = settings.lm_pressure,
                 .rows = settings.lm_rows,
+                .learns = settings.lm_learns,
                 .keep = static_cast<double>(settings.lm_keep),
                 .lambda = static_cast<double>(settings.lm_lambda),
                 .adversarial = static_cast<double>(settings.lm_adversarial),
@@ -36,6 +37,8 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .judge_windows = settings.lm_judge_windows,
                 .seed = settings.seed && *settings.seed >= 0 ? static_cast<uint64_t>(*settings.seed) : 1,
                 .threads = settings.threads};
+  if (lm.learns == "ageing" && lm.pressure == "penalty")
+    return Error{ErrorCode::usage, "--lm-pressure: found 'penalty', allowed with --lm-learns ageing: exact, layer"};
   return lm;
 }
 

@@ -21,6 +21,7 @@ struct LmSettings {
   std::string loss;
   std::string pressure;
   std::string rows;
+  std::string learns;  // append | ageing
   double keep = 0.25;
   double lambda = 10;
   double adversarial = 0.25;

@@ -23,13 +23,14 @@ namespace fs = std::filesystem;
 std::string in(const LmSettings& lm, const char* name) { return (fs::path(lm.texts.out) / name).string(); }
 
 std::string course_line(const LmSettings& lm, const Trainer& trainer) {
+  const std::string what = lm.learns == "ageing" ? "the ageing stage learns" : "rows " + lm.rows;
   char text[400];
   std::snprintf(
       text, sizeof text,
-      "%lld steps of %d window%s, loss %s, keep rate down to %s, pressure %s, rows %s, %.0f %% of the second "
+      "%lld steps of %d window%s, loss %s, keep rate down to %s, pressure %s, %s, %.0f %% of the second "
       "half adversarial, learning rate %g, seed %llu, products in %s%s; %s",
       static_cast<long long>(lm.steps), lm.batch, lm.batch == 1 ? "" : "s", lm.loss.c_str(), lm.budget().c_str(),
-      lm.pressure.c_str(), lm.rows.c_str(), 100 * lm.adversarial, lm.rate, static_cast<unsigned long long>(lm.seed),
+      lm.pressure.c_str(), what.c_str(), 100 * lm.adversarial, lm.rate, static_cast<unsigned long long>(lm.seed),
       trainer.is_bf16() ? "bf16" : "f32", trainer.recomputes() ? ", layers computed twice" : "",
       lm.gate_init.empty() ? "a new gate" : ("begun with " + fs::path(lm.gate_init).filename().string()).c_str());
   return text;

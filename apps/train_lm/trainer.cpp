@@ -13,6 +13,7 @@
 #include "session/model_identity.h"
 #include "train/fit_gate.h"
 #include "train_lm/step_columns.h"
+#include "train_lm/trainer_parts.h"
 
 namespace kedge::lm {
 
@@ -25,43 +26,6 @@ constexpr double kMostNorm = 1;            // of a step's gradient
 constexpr size_t kInputWindows = 4;        // over which the gates' inputs are measured
 constexpr size_t kTrainingJudgements = 3;  // windows of kld_in_training()
 constexpr size_t kCalibrationWindows = 8;
-
-Tensor as_tensor(std::span<const Token> tokens) {
-  Tensor out = at::empty({static_cast<int64_t>(tokens.size())}, at::kLong);
-  std::ranges::copy(tokens, out.data_ptr<int64_t>());
-  return out;
-}
-
-// All tensors in a row, and back.
-std::vector<float> flat(std::span<const Tensor> tensors) {
-  std::vector<float> out;
-  for (const Tensor& one : tensors) {
-    const Tensor data = one.detach().contiguous();
-    out.insert(out.end(), data.data_ptr<float>(), data.data_ptr<float>() + data.numel());
-  }
-  return out;
-}
-
-bool unflatten(std::span<const float> values, std::vector<Tensor>& tensors) {
-  for (Tensor& one : tensors) {
-    Tensor data = one.detach();
-    const auto n = static_cast<size_t>(data.numel());
-    if (values.size() < n)
-      return false;
-    std::copy_n(values.begin(), n, data.data_ptr<float>());
-    values = values.subspan(n);
-  }
-  return values.empty();
-}
-
-// `most` of the windows, as far apart as they are many.
-std::vector<train::Window> spread(const std::vector<train::Window>& windows, size_t most) {
-  std::vector<train::Window> out;
-  const size_t n = std::min(most, windows.size());
-  for (size_t i = 0; i < n; ++i)
-    out.push_back(windows[i * windows.size() / n]);
-  return out;
-}
 
 }  // namespace
 
@@ -117,7 +81,7 @@ Status Trainer::start() {
   judge_ = std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.budget = s.budget()});
   std::error_code error;
   if (!fs::exists(path("lm-state.bin"), error))
-    return read_first_gate(measure_inputs());
+    return is_late() ? read_late_gate({}) : read_first_gate(measure_inputs());
   Result<TrainState> state = read_state(path("lm-state.bin"));
   return state ? take_state(*std::move(state)) : Status(state.error());
 }
@@ -176,15 +140,21 @@ Status Trainer::read_first_gate(std::vector<Standard> inputs) {
     gate->info = info_;
     gate_ = std::make_unique<LearnedGate>(*gate, std::move(inputs), at::kFloat);
   }
-  optimiser_ = std::make_unique<AdamW>(gate_->parameters());
+  std::vector<float> measured;
+  for (const Standard& one : gate_->inputs()) {
+    measured.insert(measured.end(), one.mean.begin(), one.mean.end());
+    measured.insert(measured.end(), one.scale.begin(), one.scale.end());
+  }
+  begin_state(std::move(measured));
+  return {};
+}
+
+void Trainer::begin_state(std::vector<float> inputs) {
+  optimiser_ = std::make_unique<AdamW>(learned());
   state_ = {};
   state_.made_from = made_from();
   state_.n_step_values = kStepColumns + static_cast<uint64_t>(frozen_.n_layers);
-  for (const Standard& one : gate_->inputs()) {
-    state_.inputs.insert(state_.inputs.end(), one.mean.begin(), one.mean.end());
-    state_.inputs.insert(state_.inputs.end(), one.scale.begin(), one.scale.end());
-  }
-  return {};
+  state_.inputs = std::move(inputs);
 }
 
 // Everything that the gate of a step depends on.
@@ -198,7 +168,7 @@ std::string Trainer::made_from() const {
     add(window.n);
     add(window.held_out);
   }
-  all += std::string(bf16_ ? ",bf16" : ",f32") + "," + s.loss + "," + s.pressure + "," + s.rows;
+  all += std::string(bf16_ ? ",bf16" : ",f32") + "," + s.loss + "," + s.pressure + "," + s.rows + "," + s.learns;
   for (const int64_t value : {s.steps, int64_t{s.batch}, s.judge_every, s.patience, s.judge_windows,
                               static_cast<int64_t>(s.seed), int64_t{s.width}, pass_options_.gated.window})
     add(value);
@@ -219,13 +189,13 @@ Status Trainer::take_state(TrainState state) {
   const Error other{ErrorCode::usage, file +
                                           " is of a training with another model, other texts or other options; "
                                           "delete it, or give another --gate-out"};
-  if (inputs.size() != static_cast<size_t>(frozen_.n_layers))
+  if (!is_late() && inputs.size() != static_cast<size_t>(frozen_.n_layers))
     return other;
-  if (Status made = read_first_gate(std::move(inputs)); !made)
+  if (Status made = is_late() ? read_late_gate(state.inputs) : read_first_gate(std::move(inputs)); !made)
     return made;
   if (state.made_from != state_.made_from)
     return other;
-  if (state.n_step_values != state_.n_step_values || !unflatten(state.parameters, gate_->parameters()) ||
+  if (state.n_step_values != state_.n_step_values || !unflatten(state.parameters, learned()) ||
       !unflatten(state.first, optimiser_->first()) || !unflatten(state.second, optimiser_->second()) ||
       (!state.best.empty() && state.best.size() != state.parameters.size()))
     return Error{ErrorCode::failed, file + ": its sizes are not those of this model and gate"};
@@ -235,7 +205,7 @@ Status Trainer::take_state(TrainState state) {
 }
 
 void Trainer::put_state() {
-  state_.parameters = flat(gate_->parameters());
+  state_.parameters = flat(learned());
   state_.first = flat(optimiser_->first());
   state_.second = flat(optimiser_->second());
 }
@@ -280,9 +250,8 @@ StepReport Trainer::step() {
   const Stopwatch watch;
   StepReport report{.step = state_.step + 1, .plan = plan_step(course_, state_.step), .result = {}};
   std::vector<Tensor> gradients;
-  for (const Tensor& one : gate_->parameters())
+  for (const Tensor& one : learned())
     gradients.push_back(at::zeros_like(one.detach()));
-  const Pass pass(frozen_, pass_options_);
   const int batch = input_.settings.batch;
   PassResult& mean = report.result;
   mean.layer_keep.assign(static_cast<size_t>(frozen_.n_layers), 0);
@@ -291,26 +260,38 @@ StepReport Trainer::step() {
     const train::Window& window = learned_[static_cast<size_t>(index)];
     StepPlan plan = report.plan;
     plan.seed += static_cast<uint64_t>(i);
-    const Lesson lesson = plan.adversarial ? adversarial_lesson(window, plan, state_.flops) : plain_lesson(window);
-    FullReading full;
-    if (pass_options_.needs_full())
-      full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = pass_options_.full_rows});
-    const Draw draw{
-        .keep = plan.keep, .tau = plan.tau, .anneal = plan.anneal, .noise = 1 - plan.anneal, .seed = plan.seed};
-    const PassResult one = pass.run(*gate_, lesson, &full, draw, &gradients);
+    const PassResult one =
+        is_late() ? late_step(window, plan, gradients, report) : append_step(window, plan, gradients, report);
     mean.loss += one.loss / batch;
     mean.lm_loss += one.lm_loss / batch;
     mean.keep += one.keep / batch;
     for (size_t layer = 0; layer < one.layer_keep.size(); ++layer)
       mean.layer_keep[layer] += one.layer_keep[layer] / batch;
-    report.n_tokens += lesson.tokens.size(0);
-    count(lesson);
   }
   for (Tensor& one : gradients)
     one.div_(batch);
-  report.norm = optimiser_->step(gate_->parameters(), gradients, report.plan.rate, kMostNorm);
+  report.norm = optimiser_->step(learned(), gradients, report.plan.rate, kMostNorm);
   report.seconds = watch.seconds();
   return report;
+}
+
+PassResult Trainer::append_step(const train::Window& window, const StepPlan& plan, std::vector<Tensor>& gradients,
+                                StepReport& report) {
+  const Lesson lesson = plan.adversarial ? adversarial_lesson(window, plan, state_.flops) : plain_lesson(window);
+  FullReading full;
+  if (pass_options_.needs_full())
+    full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = pass_options_.full_rows});
+  report.n_tokens += lesson.tokens.size(0);
+  count(lesson);
+  return Pass(frozen_, pass_options_).run(*gate_, lesson, &full, draw_of(plan), &gradients);
+}
+
+gate::Gate Trainer::current_gate() const {
+  if (!is_late())
+    return gate_->to_gate();
+  gate::Gate gate = given_;
+  gate.ageing = ageing_->to_ageing();
+  return gate;
 }
 
 void Trainer::count(const Lesson& lesson) {
@@ -330,6 +311,8 @@ double Trainer::kld_in_training() const {
   PassOptions options = pass_options_;
   options.from_full = true;
   const std::vector<train::Window> windows = spread(held_out_, kTrainingJudgements);
+  if (is_late())
+    return late_kld_in_training(windows);
   for (const train::Window& window : windows) {
     const Lesson lesson{.tokens = window_tokens(window), .weight = even_weight(window.n, options, frozen_.options())};
     const FullReading full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = options.full_rows});
@@ -341,14 +324,14 @@ double Trainer::kld_in_training() const {
 
 Status Trainer::judge(const Judged& judged) {
   const double in_training = kld_in_training();
-  const Result<double> by_engine = judge_->kld(gate_->to_gate(), path("gate-lm.tried.gguf"));
+  const Result<double> by_engine = judge_->kld(current_gate(), path("gate-lm.tried.gguf"));
   if (!by_engine)
     return by_engine.error();
   state_.judgements.insert(state_.judgements.end(), {static_cast<double>(state_.step), in_training, *by_engine});
   if (state_.step == 0)
     state_.start_kld = *by_engine;
   if (state_.best.empty() || *by_engine < state_.best_kld) {
-    state_.best = flat(gate_->parameters());
+    state_.best = flat(learned());
     state_.best_kld = *by_engine;
     state_.best_step = state_.step;
     state_.n_worse = 0;
@@ -402,6 +385,8 @@ Status Trainer::run(const Told& told, const Judged& judged, const std::function<
 }
 
 Result<gate::Gate> Trainer::best_gate() const {
+  if (is_late())
+    return best_late_gate();
   const LmSettings& s = input_.settings;
   LearnedGate best(*gate_);
   for (Tensor& one : best.parameters())

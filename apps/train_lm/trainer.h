@@ -12,6 +12,8 @@
 #include "train/flops.h"
 #include "train_lm/course.h"
 #include "train_lm/judge.h"
+#include "train_lm/late_pass.h"
+#include "train_lm/learned_ageing.h"
 #include "train_lm/pass.h"
 #include "train_lm/passages.h"
 #include "train_lm/settings.h"
@@ -51,8 +53,8 @@ class Trainer {
   const model::HyperParams& hyper() const;  // of the model
   bool recomputes() const { return pass_options_.recompute; }
   bool is_bf16() const { return bf16_; }
-  const gate::GateInfo& gate_info() const { return gate_->info(); }
-  int64_t n_parameters() const { return gate_->n_parameters(); }
+  const gate::GateInfo& gate_info() const { return info_; }
+  int64_t n_parameters() const { return ageing_ ? ageing_->n_parameters() : gate_->n_parameters(); }
   // The best gate, calibrated on held-out windows.
   Result<gate::Gate> best_gate() const;
 
@@ -67,6 +69,25 @@ class Trainer {
   void put_state();
 
   at::Tensor window_tokens(const train::Window& window) const;
+  bool is_late() const { return input_.settings.learns == "ageing"; }
+  const std::vector<at::Tensor>& learned() const { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
+  std::vector<at::Tensor>& learned() { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
+  void begin_state(std::vector<float> inputs);
+  PassResult append_step(const train::Window& window, const StepPlan& plan, std::vector<at::Tensor>& gradients,
+                         StepReport& report);
+  gate::Gate current_gate() const;
+
+  // Of an ageing stage (trainer_late.cpp).
+  Status read_late_gate(std::span<const float> standards);
+  LateOptions late_options() const;
+  LateReading read(const LateLesson& lesson) const;
+  LateLesson late_lesson(const train::Window& window, uint64_t seed) const;
+  LateLesson adversarial_late_lesson(const train::Window& window, const StepPlan& plan, double& flops) const;
+  PassResult late_step(const train::Window& window, const StepPlan& plan, std::vector<at::Tensor>& gradients,
+                       StepReport& report);
+  double late_kld_in_training(std::span<const train::Window> windows) const;
+  gate::Gate best_late_gate() const;
+
   Lesson plain_lesson(const train::Window& window) const;
   Lesson adversarial_lesson(const train::Window& window, const StepPlan& plan, double& flops) const;
   StepReport step();
@@ -80,9 +101,11 @@ class Trainer {
   PassOptions pass_options_;
   FrozenModel frozen_;
   gate::GateInfo info_;
+  gate::Gate given_;  // of an ageing stage: what it began with
   std::string first_gate_sha256_;
-  bool bf16_ = false;  // products of the frozen layers
-  std::unique_ptr<LearnedGate> gate_;
+  bool bf16_ = false;                      // products of the frozen layers
+  std::unique_ptr<LearnedGate> gate_;      // frozen where an ageing stage learns; none: it asks no append stage
+  std::unique_ptr<LearnedAgeing> ageing_;  // where that is what learns
   std::unique_ptr<AdamW> optimiser_;
   std::unique_ptr<Judge> judge_;
   std::vector<train::Window> learned_, held_out_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "eviction/anchor.h"
 #include "eviction/row_math.h"
 #include "eviction/window_scorer.h"
 
@@ -14,9 +15,23 @@ using gate::Feature;
 
 constexpr float kLeastWeight = 1e-8F;
 constexpr float kLeastNorm = 1e-6F;
+constexpr int kAnchorPool = 11;  // as AnDPro pools the weights of neighbouring rows
 
 bool asks_window(const gate::AgeingInfo& info) {
   return info.asks(Feature::window_max) || info.asks(Feature::window_mean) || info.asks(Feature::last_access);
+}
+
+// Positive parts of what AnDPro scores each row over the window, by the sum of ||y||^2 of its queries: f32 [n_rows].
+std::vector<float> along_anchor(const HeadInput& in) {
+  std::vector<float> score(static_cast<size_t>(in.rows.n_rows), 0.0F);
+  add_anchor_scores(in, 0, in.n_window, kAnchorPool, score);
+  double square = 0;
+  for (int64_t i = 0; i < int64_t{in.n_window} * in.group * in.rows.head_dim; ++i)
+    square += double{in.y[i]} * double{in.y[i]};
+  const auto unit = static_cast<float>(square > 0 ? 1 / square : 0);
+  for (float& one : score)
+    one = std::max(one, 0.0F) * unit;
+  return score;
 }
 
 float log_of(float value, float least) { return std::log(std::max(value, least)); }
@@ -67,6 +82,8 @@ class Columns {
       key_norm_ = row_norms(in.rows, Part::keys, Norm::l2);
     if (info.asks(Feature::value_norm))
       value_norm_ = row_norms(in.rows, Part::values, Norm::l2);
+    if (info.asks(Feature::anchor))
+      anchor_ = along_anchor(in);
   }
 
   float value(Feature feature, size_t i) const {
@@ -96,6 +113,8 @@ class Columns {
         return log_of(in_.past[i], kLeastWeight);
       case Feature::echo:
         return log_of(in_.echo[i], kLeastWeight);
+      case Feature::anchor:
+        return log_of(anchor_[i], kLeastWeight);
     }
     return 0;
   }
@@ -107,13 +126,13 @@ class Columns {
   const HeadInput& in_;
   int window_;
   WindowUse use_;
-  std::vector<float> key_norm_, value_norm_;  // f32 [n_rows]
+  std::vector<float> key_norm_, value_norm_, anchor_;  // f32 [n_rows]
 };
 
 }  // namespace
 
 Needs ageing_needs(const gate::AgeingInfo& info) {
-  const bool has_window = asks_window(info);
+  const bool has_window = asks_window(info) || info.asks(Feature::anchor);
   return {.window = has_window ? info.window : 0,
           .values = has_window || info.asks(Feature::key_norm) || info.asks(Feature::value_norm),
           .attention_sum = info.asks(Feature::attention),

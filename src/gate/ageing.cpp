@@ -10,8 +10,9 @@ namespace kedge::gate {
 namespace {
 
 // By Feature.
-constexpr std::array<const char*, kFeatures> kNames = {"logit", "attention", "window_max", "window_mean", "last_access",
-                                                       "age",   "key_norm",  "value_norm", "past",        "echo"};
+constexpr std::array<const char*, kFeatures> kNames = {"logit",       "attention", "window_max", "window_mean",
+                                                       "last_access", "age",       "key_norm",   "value_norm",
+                                                       "past",        "echo",      "anchor"};
 
 float gelu(float x) { return 0.5F * x * (1 + std::erf(x * 0.70710678F)); }
 

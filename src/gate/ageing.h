@@ -28,8 +28,9 @@ enum class Feature : uint8_t {
   value_norm,   // log ||v||
   past,         // log of the mean weight that a sample of all queries gave it
   echo,         // log of the largest weight that the text's own queries give it when they ask from behind the text
+  anchor,       // log of AnDPro's score over the window, as a share of the window's squared outputs
 };
-inline constexpr int kFeatures = 10;
+inline constexpr int kFeatures = 11;
 
 const char* feature_name(Feature feature);
 std::optional<Feature> feature_of(std::string_view name);

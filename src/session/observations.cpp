@@ -17,13 +17,24 @@ namespace {
 // best[row - first] = max of itself and the weights on repeated rows; a f32 [n][rows.view.n_rows].
 void take_largest(const SomeRows& rows, std::span<const float> a, std::span<float> best) {
   const size_t n_rows = rows.row.size();
+  // Rows whose places are asked about; mostly they lie side by side, and a loop over them needs no look at each.
+  const auto begin = static_cast<size_t>(std::ranges::lower_bound(rows.row, rows.first) - rows.row.begin());
+  const auto end = static_cast<size_t>(
+      std::ranges::lower_bound(rows.row, rows.first + static_cast<int64_t>(best.size())) - rows.row.begin());
+  const bool is_dense = end > begin && rows.row[end - 1] - rows.row[begin] == static_cast<int64_t>(end - begin) - 1;
   for (size_t at = 0; at < a.size(); at += n_rows) {
     const float sum = rows.sum(a.subspan(at, n_rows));
     const float inverse = sum > 0 ? 1.0F / sum : 0.0F;
-    for (size_t i = 0; i < n_rows; ++i) {
-      const int64_t to = int64_t{rows.row[i]} - rows.first;
-      if (to >= 0 && to < static_cast<int64_t>(best.size()))
-        best[static_cast<size_t>(to)] = std::max(best[static_cast<size_t>(to)], a[at + i] * inverse);
+    if (is_dense) {
+      float* to = best.data() + (rows.row[begin] - rows.first);
+      const float* weight = a.data() + at + begin;
+      for (size_t i = 0; i < end - begin; ++i)
+        to[i] = std::max(to[i], weight[i] * inverse);
+      continue;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      float& to = best[static_cast<size_t>(rows.row[i] - rows.first)];
+      to = std::max(to, a[at + i] * inverse);
     }
   }
 }

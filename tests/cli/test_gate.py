@@ -108,8 +108,8 @@ class Gate(KedgeTest):
 
         text = self.path("text.txt", self.sample(3000, 1))
         train = ["train-gate", "-m", MODEL, text, "--gate-out", self.path("o"), "--gate-init", first, "--gate-input"]
-        self.assert_error(self.kedge(*train, "hidden"), 2, "--gate-input", "'hidden'", "window, all, all-echo")
-        self.assert_error(self.kedge(*train, "window,echo"), 2, "--gate-input", "'echo'", "window, all, all-echo")
+        self.assert_error(self.kedge(*train, "hidden"), 2, "--gate-input", "'hidden'", "window, all, all-echo, anchor")
+        self.assert_error(self.kedge(*train, "window,echo"), 2, "--gate-input", "'echo'", "window, all, all-echo, anchor")
         train[train.index(first)] = MODEL
         self.assert_error(self.kedge(*train, "window"), 3, "general.architecture", "kedge-gate")
 

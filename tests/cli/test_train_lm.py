@@ -76,6 +76,21 @@ class TrainLm(KedgeTest):
         self.assertNotIn("judged at", again.err)
         self.assertIn("lm-state.bin", self.train(out, "--seed", "7", code=2).err)
 
+    def test_an_ageing_stage_learns(self):
+        shipped = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/smollm2-135m.gate.gguf")
+        out = self.path("out")
+        self.assert_error(self.train(out, "--lm-learns", "ageing", code=2), 2, "--lm-learns ageing", "--gate-init FILE")
+        if not os.path.basename(MODEL).startswith("SmolLM2-135M-Instruct.Q4_1"):
+            self.skipTest("another model is tested")
+        result = self.train(out, "--lm-learns", "ageing", "--gate-init", shipped)
+        self.assertIn("the ageing stage learns", result.err)
+        before = json.loads(self.kedge("inspect", shipped, "--json").out)
+        after = json.loads(self.kedge("inspect", os.path.join(out, "gate-lm.gguf"), "--json").out)
+        self.assertEqual(after["ageing"], before["ageing"])
+        self.assertEqual((after["width"], after["thresholds"]), (before["width"], before["thresholds"]))
+        self.assert_error(self.train(out, "--lm-learns", "ageing", "--gate-init", shipped, "--lm-pressure", "penalty",
+                                     code=2), 2, "--lm-pressure", "penalty", "exact, layer")
+
     def test_mistakes_are_named(self):
         text = self.path("text.txt", self.sample(3000, 1))
         train = ["train-gate", text, "--stage", "lm", "-m", MODEL]
