@@ -89,7 +89,8 @@ class Fit {
         return of_layer(own.error(), report.layer);
       const auto said = gate::logits_by_head(*own, gate.info, judged.examples());
       middle.add(said);
-      report.held_out = gate::quality(said, judged.examples());
+      if (options_.append == nullptr)  // else its logits have been moved, or fitted to something else
+        report.held_out = gate::quality(said, judged.examples());
       report.seconds = watch.seconds();
       gate.layers.push_back(*std::move(own));
       if (progress && !progress(report))

@@ -38,7 +38,7 @@ struct FitOptions {
 
 struct LayerReport {
   int layer = 0;
-  gate::FitQuality held_out;  // of the append stage; empty: there is none
+  gate::FitQuality held_out;  // of the append stage; empty: there is none, or it was given
   // Of what the whole gate says at a cut, beside the labels of what comes after it (shard.h): r2 is that of the best
   // line through the logits, so that gates compare whatever they were fitted to. Empty: no shard was cut.
   gate::FitQuality late;

@@ -197,7 +197,7 @@ TEST_F(FitGate, AnAppendStageThatIsGivenStays) {
   }
   EXPECT_EQ(aged->gate.ageing.layers.size(), 2U);
   EXPECT_GT(aged->layers[0].late.r2[0], 0.85F) << "the given logit and the features together";
-  EXPECT_EQ(aged->layers[0].held_out.r2, given->layers[0].held_out.r2);
+  EXPECT_TRUE(aged->layers[0].held_out.r2.empty()) << "it was judged where it was fitted";
 }
 
 TEST_F(FitGate, ShardsWithoutWhatAnInputNeedsAreRefused) {

@@ -81,12 +81,37 @@ TEST(Labels, AreLogsOfWeightTimesNorm) {
   const OutputNorm norm(w_o, 1, d, d);
   const std::vector<float> norms = norm.of(in.rows);
   const std::vector<float> future = future_attention(in, 1);
-  const std::vector<float> both = row_labels(in, norm, {.label = Label::both, .window = 1}).all;
-  const std::vector<float> repeat = row_labels(in, norm, {.label = Label::repeat, .window = 1}).all;
+  const std::vector<float> both =
+      row_labels(in, norm, {.label = Label::both, .norm = LabelNorm::value, .window = 1}).all;
+  const std::vector<float> repeat =
+      row_labels(in, norm, {.label = Label::repeat, .norm = LabelNorm::value, .window = 1}).all;
   for (size_t i = 0; i < both.size(); ++i) {
     const float weight = std::max(future[i], in.reconstruction[i]);
     EXPECT_NEAR(both[i], std::log(std::max(weight, 1e-6F)) + std::log(std::max(norms[i], 1e-6F)), 1e-4F);
     EXPECT_NEAR(repeat[i], std::log(in.reconstruction[i]) + std::log(std::max(norms[i], 1e-6F)), 1e-4F);
+  }
+}
+
+// What goes leaves v - y behind: a value of nothing still counts, by what the heads give without it.
+TEST(Labels, AChangeIsThatOfTheOutputToo) {
+  const eviction::ExampleHead example;
+  const eviction::HeadInput& in = example.input();
+  const int d = in.rows.head_dim;
+  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
+  for (int i = 0; i < d; ++i)
+    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
+  const OutputNorm norm(w_o, 1, d, d);
+  double square = 0;  // of the first query's outputs: every eighth query is looked at
+  for (int i = 0; i < in.group * d; ++i)
+    square += static_cast<double>(in.y[i]) * static_cast<double>(in.y[i]) / in.group;
+  EXPECT_NEAR(norm.mean_square_output(in), square, 1e-5 * square);
+  const std::vector<float> values = norm.of(in.rows);
+  const std::vector<float> value = row_labels(in, norm, {.norm = LabelNorm::value, .window = 1}).all;
+  const std::vector<float> change = row_labels(in, norm, {.norm = LabelNorm::change, .window = 1}).all;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double both = static_cast<double>(values[i]) * static_cast<double>(values[i]) + square;
+    EXPECT_NEAR(change[i] - value[i], 0.5 * std::log(both) - std::log(std::max(static_cast<double>(values[i]), 1e-6)),
+                1e-3);
   }
 }
 
@@ -99,7 +124,7 @@ TEST(Labels, LateOnesAreOfTheQueriesFromTheCutOn) {
   for (int i = 0; i < d; ++i)
     w_o[static_cast<size_t>(i * d + i)] = 1.0F;
   const OutputNorm norm(w_o, 1, d, d);
-  const LabelOptions options{.label = Label::future, .window = 1};
+  const LabelOptions options{.label = Label::future, .norm = LabelNorm::value, .window = 1};
   const RowLabels whole = row_labels(in, norm, options);
   EXPECT_EQ(whole.all, whole.late);
   const RowLabels cut = row_labels(in, norm, options, in.query_positions[1]);

@@ -69,6 +69,10 @@ class Trainer {
   void put_state();
 
   at::Tensor window_tokens(const train::Window& window) const;
+  // As it is taught: rows of all layers compete, or those of a layer.
+  std::string judged_policy() const {
+    return is_late() && input_.settings.pressure == "exact" ? "gate/pooled-all:norm=none" : "gate";
+  }
   bool is_late() const { return input_.settings.learns == "ageing"; }
   const std::vector<at::Tensor>& learned() const { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
   std::vector<at::Tensor>& learned() { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
