@@ -79,6 +79,10 @@ constexpr OptionSpec kTable[] = {
      kAny, kAnyMax, "auto|on|off"},
     {"", "--gate", "FILE", kGroupModel, kEngine, &Settings::gate,
      "GGUF of a discard gate that was trained for the model; policies `gate` ask it"},
+    {"", "--lora", "FILE", kGroupModel, kEngine | kBench, &Settings::lora,
+     "GGUF of a LoRA adapter of the model, in llama.cpp's format"},
+    {"", "--lora-scale", "S", kGroupModel, kEngine | kBench, &Settings::lora_scale,
+     "what the adapter's part is multiplied with", -1000, 1000},
     {"", "--gate-mode", "MODE", kGroupBudget, kModel, &Settings::gate_mode,
      "what the gate decides: nothing but ranks (budget), or rows below a keep probability go once they leave the "
      "window: `threshold:at=0.5`, or `adaptive:low=0.2,high=0.8`, whose threshold rises as memory fills; not given: "

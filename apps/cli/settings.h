@@ -21,6 +21,8 @@ struct Settings {
   std::string mmap = "auto";
   std::string gate;
   std::string gate_mode;
+  std::string lora;
+  float lora_scale = 1.0F;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int kv_f16_window = 32;
