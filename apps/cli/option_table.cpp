@@ -252,6 +252,12 @@ constexpr OptionSpec kTable[] = {
      "gate would give up first",
      0, 1},
     {"", "--lm-rate", "X", kGroupTrainingLm, kTrain, &Settings::lm_rate, "highest learning rate", 1e-9, 1},
+    {"", "--lm-lora", "R", kGroupTrainingLm, kTrain, &Settings::lm_lora,
+     "rank of a LoRA adapter of q, k, v and output that learns beside the gate, for `--lora`; 0: the model stays as it "
+     "is",
+     0, 256},
+    {"", "--lm-lora-rate", "X", kGroupTrainingLm, kTrain, &Settings::lm_lora_rate,
+     "highest learning rate of the adapter", 1e-9, 1},
     {"-s", "--seed", "N", kGroupTrainingLm, kTrain, &Settings::seed,
      "seed of windows, noise, built passages and a new gate's weights; -1 or not given: 1", -1, 4294967295.0},
     {"", "--lm-recompute", "WHEN", kGroupTrainingLm, kTrain, &Settings::lm_recompute,

@@ -144,6 +144,8 @@ struct Settings {
   float lm_lambda = 10;
   float lm_adversarial = 0.25F;
   float lm_rate = 1e-3F;
+  int lm_lora = 0;
+  float lm_lora_rate = 3e-4F;
   std::string lm_recompute = "auto";
   std::string lm_products = "auto";
   int lm_save_every = 10;

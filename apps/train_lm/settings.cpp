@@ -26,6 +26,8 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .lambda = static_cast<double>(settings.lm_lambda),
                 .adversarial = static_cast<double>(settings.lm_adversarial),
                 .rate = static_cast<double>(settings.lm_rate),
+                .lora = settings.lm_lora,
+                .lora_rate = static_cast<double>(settings.lm_lora_rate),
                 .recompute = settings.lm_recompute == "on"    ? Recompute::on
                              : settings.lm_recompute == "off" ? Recompute::off
                                                               : Recompute::automatic,
@@ -36,6 +38,9 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .judge_windows = settings.lm_judge_windows,
                 .seed = settings.seed && *settings.seed >= 0 ? static_cast<uint64_t>(*settings.seed) : 1,
                 .threads = settings.threads};
+  if (lm.lora > 0 && lm.rows != "own")
+    return Error{ErrorCode::usage, "--lm-rows: found '" + lm.rows +
+                                       "', allowed with --lm-lora: own (an adapter makes keys and values of its own)"};
   return lm;
 }
 

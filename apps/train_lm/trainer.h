@@ -42,19 +42,21 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(TrainerInput input);
 
   using Told = std::function<void(const StepReport&)>;
-  using Judged = std::function<void(int64_t step, double in_training, double by_engine)>;
+  using TellJudged = std::function<void(int64_t step, double in_training, double by_engine)>;
   // Until the last step, the end of patience, or `stop` (asked after each step): the state is then saved, error
   // cancelled.
-  Status run(const Told& told, const Judged& judged, const std::function<bool()>& stop);
+  Status run(const Told& told, const TellJudged& judged, const std::function<bool()>& stop);
 
   const TrainState& state() const { return state_; }
   const model::HyperParams& hyper() const;  // of the model
   bool recomputes() const { return pass_options_.recompute; }
   bool is_bf16() const { return bf16_; }
   const gate::GateInfo& gate_info() const { return gate_->info(); }
-  int64_t n_parameters() const { return gate_->n_parameters(); }
+  int64_t n_parameters() const { return gate_->n_parameters() + lora_.n_parameters(); }
   // The best gate, calibrated on held-out windows.
   Result<gate::Gate> best_gate() const;
+  // The file of the adapter that was judged with it; empty where none learns.
+  std::vector<std::byte> best_lora() const;
 
  private:
   explicit Trainer(TrainerInput input);
@@ -71,7 +73,10 @@ class Trainer {
   Lesson adversarial_lesson(const train::Window& window, const StepPlan& plan, double& flops) const;
   StepReport step();
   void count(const Lesson& lesson);
-  Status judge(const Judged& judged);
+  Learned learned() const { return {.gate = *gate_, .lora = &lora_}; }
+  std::string training_text() const;
+  LearnedLora best_adapter() const;
+  Status judge(const TellJudged& judged);
   double kld_in_training() const;
   std::string path(const char* name) const;
 
@@ -84,6 +89,8 @@ class Trainer {
   bool bf16_ = false;  // products of the frozen layers
   std::unique_ptr<LearnedGate> gate_;
   std::unique_ptr<AdamW> optimiser_;
+  LearnedLora lora_;
+  AdamW lora_optimiser_{std::span<const at::Tensor>()};
   std::unique_ptr<Judge> judge_;
   std::vector<train::Window> learned_, held_out_;
   Words words_;
