@@ -42,7 +42,7 @@ std::string utc_now() {
 
 ModelFacts facts_of(const ModelInfo& info) {
   const std::string type = info.architecture + " " + cli::format_real(static_cast<double>(info.n_params) * 1e-6, 0) +
-                           "M " + info.weight_type;
+                           "M " + info.weight_type + (info.adapter.empty() ? "" : " + LoRA");
   return {.path = info.path,
           .type = type,
           .size_bytes = info.weight_bytes,
@@ -113,6 +113,8 @@ Status Runner::enter(const Setup& setup) {
   llama_.reset();
   Result<std::unique_ptr<llama_side::LlamaSide>> llama =
       llama_side::LlamaSide::open({.path = settings_.model,
+                                   .lora = settings_.lora,
+                                   .lora_scale = settings_.lora_scale,
                                    .n_threads = model_->info().n_threads,
                                    .n_ctx = static_cast<int>(plan_.most_tokens()),
                                    .n_batch = setup.n_batch,

@@ -56,8 +56,12 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
   if (path.empty()) {
     return Error{.code = ErrorCode::usage, .message = "no model: give -m FILE or set KEDGE_MODEL"};
   }
+  if (settings.lora.empty() && settings.lora_scale != 1)
+    return Error{.code = ErrorCode::usage, .message = "--lora-scale: there is no --lora FILE whose scale it would be"};
   return Model::load({.path = path,
                       .gate = settings.gate,
+                      .lora = settings.lora,
+                      .lora_scale = settings.lora_scale,
                       .n_threads = settings.threads < 0 ? 0 : settings.threads,
                       .prompt_weights = settings.prompt_weights,
                       .mmap = settings.mmap,
@@ -83,6 +87,8 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
   std::string line = info.name + " (" + info.architecture + ", " + info.weight_type + ", " +
                      format_bytes(info.weight_bytes) + "), " + grouped(meaning->token_bytes) + " KV bytes a token (" +
                      cache_types(options) + ")";
+  if (!info.adapter.empty())
+    line += "; adapter " + info.adapter;
   if (options.budget.kind == Budget::Kind::unlimited) {
     line += "; no budget";
   } else {

@@ -5,6 +5,7 @@
 #include "console.h"
 #include "engine.h"
 #include "inspect_gate.h"
+#include "inspect_lora.h"
 #include "inspect_session.h"
 #include "kedge/policy.h"
 #include "prompt.h"
@@ -46,6 +47,7 @@ std::string as_json(const ModelInfo& info, const Request& request) {
       {"name", info.name},
       {"architecture", info.architecture},
       {"weight_type", info.weight_type},
+      {"adapter", info.adapter},
       {"n_layers", info.n_layers},
       {"n_heads", info.n_heads},
       {"n_kv_heads", info.n_kv_heads},
@@ -83,6 +85,8 @@ std::string as_text(const ModelInfo& info, const Request& request) {
   text += report_row("attention", grouped(info.n_heads) + " query heads, " + grouped(info.n_kv_heads) +
                                       " kv heads of " + grouped(info.head_dim));
   text += report_row("weights", info.weight_type + ", " + format_bytes(info.weight_bytes));
+  if (!info.adapter.empty())
+    text += report_row("adapter", info.adapter);
   text += report_row("vocabulary", grouped(info.n_vocab) + " tokens");
   text += report_row("trained context", grouped(info.n_ctx_train) + " tokens");
   text += report_row("KV per token", grouped(info.kv_bytes_per_token) + " bytes (f16)");
@@ -113,6 +117,8 @@ Result<std::string> inspect(const Settings& settings) {
     return inspect_session(path, settings.json);
   if (is_gate_file(path))
     return inspect_gate(path, settings.json);
+  if (is_lora_file(path))
+    return inspect_lora(path, settings.json);
   Result<std::unique_ptr<Model>> model = load_model(settings, path);
   if (!model)
     return model.error();

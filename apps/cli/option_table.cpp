@@ -79,6 +79,10 @@ constexpr OptionSpec kTable[] = {
      kAny, kAnyMax, "auto|on|off"},
     {"", "--gate", "FILE", kGroupModel, kEngine, &Settings::gate,
      "GGUF of a discard gate that was trained for the model; policies `gate` ask it"},
+    {"", "--lora", "FILE", kGroupModel, kEngine | kBench, &Settings::lora,
+     "GGUF of a LoRA adapter of the model, in llama.cpp's format"},
+    {"", "--lora-scale", "S", kGroupModel, kEngine | kBench, &Settings::lora_scale,
+     "what the adapter's part is multiplied with", -1000, 1000},
     {"", "--gate-mode", "MODE", kGroupBudget, kModel, &Settings::gate_mode,
      "what the gate decides: nothing but ranks (budget), or rows below a keep probability go once they leave the "
      "window: `threshold:at=0.5`, or `adaptive:low=0.2,high=0.8`, whose threshold rises as memory fills; not given: "
@@ -254,6 +258,12 @@ constexpr OptionSpec kTable[] = {
      "gate would give up first",
      0, 1},
     {"", "--lm-rate", "X", kGroupTrainingLm, kTrain, &Settings::lm_rate, "highest learning rate", 1e-9, 1},
+    {"", "--lm-lora", "R", kGroupTrainingLm, kTrain, &Settings::lm_lora,
+     "rank of a LoRA adapter of q, k, v and output that learns beside the gate, for `--lora`; 0: the model stays as it "
+     "is",
+     0, 256},
+    {"", "--lm-lora-rate", "X", kGroupTrainingLm, kTrain, &Settings::lm_lora_rate,
+     "highest learning rate of the adapter", 1e-9, 1},
     {"-s", "--seed", "N", kGroupTrainingLm, kTrain, &Settings::seed,
      "seed of windows, noise, built passages and a new gate's weights; -1 or not given: 1", -1, 4294967295.0},
     {"", "--lm-recompute", "WHEN", kGroupTrainingLm, kTrain, &Settings::lm_recompute,

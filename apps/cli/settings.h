@@ -21,6 +21,8 @@ struct Settings {
   std::string mmap = "auto";
   std::string gate;
   std::string gate_mode;
+  std::string lora;
+  float lora_scale = 1.0F;
   std::string cache_type_k = "f16";
   std::string cache_type_v = "f16";
   int kv_f16_window = 32;
@@ -143,6 +145,8 @@ struct Settings {
   float lm_lambda = 10;
   float lm_adversarial = 0.25F;
   float lm_rate = 1e-3F;
+  int lm_lora = 0;
+  float lm_lora_rate = 3e-4F;
   std::string lm_recompute = "auto";
   std::string lm_products = "auto";
   int lm_save_every = 10;

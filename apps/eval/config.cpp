@@ -123,6 +123,8 @@ Json to_json(const Config& config, const ModelInfo& model) {
                    {"n_layers", model.n_layers},
                    {"n_kv_heads", model.n_kv_heads},
                    {"head_dim", model.head_dim}};
+  if (!model.adapter.empty())
+    json["model"]["adapter"] = model.adapter;
   json["tasks"] = Json::array();
   for (const TaskChoice& task : config.tasks)
     json["tasks"].push_back(task.text);

@@ -56,9 +56,12 @@ Json environment_json(const ModelInfo& model) {
 }
 
 // Logits of llama.cpp in place of our full cache: f32 KV without flash attention, the plainest it has.
-Result<std::unique_ptr<llama_side::LlamaSide>> open_reference(const Config& config, const ModelInfo& model) {
+Result<std::unique_ptr<llama_side::LlamaSide>> open_reference(const Config& config, const Settings& settings,
+                                                              const ModelInfo& model) {
   const int64_t longest = *std::ranges::max_element(config.lengths) + config.continuation;
   return llama_side::LlamaSide::open({.path = model.path,
+                                      .lora = settings.lora,
+                                      .lora_scale = settings.lora_scale,
                                       .n_threads = model.n_threads,
                                       .n_ctx = static_cast<int>(longest) + 8,
                                       .flash_attention = false,
@@ -206,10 +209,13 @@ Status measure_noise(RunFolder& folder, const Engine& engine, const Settings& se
   if (samples.empty() || !folder.noise_floor().is_null())
     return {};
   cli::note("measuring the noise floor over " + std::to_string(samples.size()) + " windows");
-  Result<Json> floor = measure_noise_floor(
-      engine, opened.config,
-      {.path = settings.model, .n_threads = std::max(0, settings.threads), .kernels = settings.kernels},
-      std::move(samples));
+  Result<Json> floor = measure_noise_floor(engine, opened.config,
+                                           {.path = settings.model,
+                                            .lora = settings.lora,
+                                            .lora_scale = settings.lora_scale,
+                                            .n_threads = std::max(0, settings.threads),
+                                            .kernels = settings.kernels},
+                                           std::move(samples));
   if (!floor)
     return floor.error();
   return folder.add_noise_floor(*floor);
@@ -281,7 +287,8 @@ Result<std::string> evaluate(const Settings& settings) {
   if (!base)
     return base.error();
   if (!opened.config.reference.empty()) {
-    Result<std::unique_ptr<llama_side::LlamaSide>> reference = open_reference(opened.config, opened.model->info());
+    Result<std::unique_ptr<llama_side::LlamaSide>> reference =
+        open_reference(opened.config, settings, opened.model->info());
     if (!reference)
       return reference.error();
     opened.reference = *std::move(reference);

@@ -137,6 +137,12 @@ struct LlamaSide::Impl {
     return threads != nullptr;
   }
 
+  // The adapter goes with the model.
+  bool use_lora() {
+    llama_adapter_lora* adapter = llama_adapter_lora_init(model, options.lora.c_str());
+    return adapter != nullptr && llama_set_adapters_lora(context, &adapter, 1, &options.lora_scale) == 0;
+  }
+
   Status fits(size_t n) const {
     const auto limit = static_cast<int64_t>(llama_n_ctx(context));
     if (n_tokens + static_cast<int64_t>(n) <= limit)
@@ -195,6 +201,9 @@ Result<std::unique_ptr<LlamaSide>> LlamaSide::open(const LlamaOptions& options) 
                  .message = "llama.cpp: no context of " + std::to_string(options.n_ctx) + " tokens and " +
                             std::to_string(n_threads) + " threads"};
   }
+  if (!options.lora.empty() && !impl->use_lora())
+    return Error{.code = ErrorCode::model_unreadable,
+                 .message = options.lora + ": libllama cannot use it as an adapter"};
   if (options.stop) {
     const auto ask = [](void* user) { return static_cast<Impl*>(user)->options.stop(); };
     llama_set_abort_callback(impl->context, ask, impl.get());

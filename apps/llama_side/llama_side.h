@@ -12,7 +12,9 @@
 namespace kedge::llama_side {
 
 struct LlamaOptions {
-  std::string path;   // GGUF
+  std::string path;  // GGUF
+  std::string lora;  // GGUF of an adapter; empty: none
+  float lora_scale = 1;
   int n_threads = 0;  // 0: one per CPU this process may use
   int n_ctx = 0;      // tokens at most; 0: what the model was trained to
   int n_batch = 2048;
@@ -29,7 +31,7 @@ struct LlamaOptions {
 // mask; the caller is thread 0 and is pinned only inside a call. Not for two threads at once.
 class LlamaSide {
  public:
-  // Errors: usage (kv_type, numbers), model_unreadable, failed (no memory for the context).
+  // Errors: usage (kv_type, numbers), model_unreadable (the adapter too), failed (no memory for the context).
   static Result<std::unique_ptr<LlamaSide>> open(const LlamaOptions& options);
   ~LlamaSide();
   LlamaSide(const LlamaSide&) = delete;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "api/model_impl.h"
+#include "base/output_file.h"
 #include "kedge/session.h"
 #include "session/model_identity.h"
 #include "support/plain_llama.h"
@@ -93,6 +94,34 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"q8_0", {.weights = test::WeightType::q8_0}, false, 0.1}),
     [](const testing::TestParamInfo<Variant>& one) { return one.param.name; });
 
+// What is learned goes to the engine as a file, in the order of the model's own.
+TEST(AdapterForward, LogitsAreThoseOfTheEngineWithTheAdaptersFile) {
+  const test::TempDir folder;
+  const test::TinyOptions shapes[] = {
+      {}, {.n_heads = 2, .n_kv_heads = 1, .biases = true}, {.n_heads = 4, .n_kv_heads = 4, .head_dim = 32}};
+  for (const test::TinyOptions& shape : shapes) {
+    test::write_tiny_model(test::make_tiny_weights(shape), folder.file("tiny.gguf"));
+    const std::unique_ptr<Model> model = opened(folder.file("tiny.gguf"));
+    ASSERT_NE(model, nullptr);
+    const std::vector<int32_t> tokens = test::random_tokens(150, 3);
+    const Result<FrozenModel> frozen = freeze(*model->impl().net, at::kFloat);
+    ASSERT_TRUE(frozen.ok());
+    LearnedLora lora = LearnedLora::fresh(*frozen, 3, 7, at::kFloat);
+    const Tensor before = full_logits(*frozen, as_tensor(tokens));
+    EXPECT_TRUE(at::equal(full_logits(*frozen, as_tensor(tokens), &lora), before)) << "it begins as nothing";
+    at::manual_seed(3);
+    for (Tensor& one : lora.parameters())
+      one.detach().copy_(0.15 * at::randn(one.sizes()));
+    const Tensor ours = full_logits(*frozen, as_tensor(tokens), &lora);
+    EXPECT_GT(largest(ours, before), 0.1);
+    ASSERT_TRUE(write_file(folder.file("lora.gguf"), std::span<const std::byte>(lora.file("tiny", "random"))).ok());
+    const Result<std::unique_ptr<Model>> adapted = Model::load(
+        {.path = folder.file("tiny.gguf"), .lora = folder.file("lora.gguf"), .n_threads = 1, .prompt_weights = "f32"});
+    ASSERT_TRUE(adapted.ok()) << adapted.error().message;
+    EXPECT_LT(largest(ours, engine_logits(**adapted, tokens)), 2e-3);
+  }
+}
+
 struct Distance {
   double kld = 0, largest = 0, same_top = 0;
 };
@@ -120,7 +149,7 @@ TEST(RealForward, ProductsInBf16MoveLittle) {
   std::vector<Token> tokens = model->tokenize(test::real_text().substr(0, 4000), false, false);
   tokens.resize(192);
   Tensor log_weights[2];
-  std::vector<Tensor> gradients[2];
+  Gradients gradients[2];
   for (const bool bf16 : {false, true}) {
     const Result<FrozenModel> frozen = freeze(*model->impl().net, at::kFloat, bf16);
     ASSERT_TRUE(frozen.ok());
@@ -131,19 +160,18 @@ TEST(RealForward, ProductsInBf16MoveLittle) {
     const Standard as_they_come{.mean = std::vector<float>(n_embd), .scale = std::vector<float>(n_embd, 1.0F)};
     LearnedGate gate = LearnedGate::fresh(
         info, std::vector<Standard>(static_cast<size_t>(frozen->n_layers), as_they_come), 1, at::kFloat);
-    for (const Tensor& one : gate.parameters())
-      gradients[bf16].push_back(at::zeros_like(one.detach()));
+    gradients[bf16] = zero_gradients({.gate = gate});
     const PassOptions options{.pressure = Pressure::layer};
     const Lesson lesson{.tokens = ids, .weight = even_weight(192, options, frozen->options())};
     const FullReading full = read_in_full(*frozen, ids, {});
-    (void)Pass(*frozen, options).run(gate, lesson, &full, {.keep = 0.25, .seed = 3}, &gradients[bf16]);
+    (void)Pass(*frozen, options).run({.gate = gate}, lesson, &full, {.keep = 0.25, .seed = 3}, &gradients[bf16]);
   }
   const double kld = (log_weights[0].exp() * (log_weights[0] - log_weights[1])).sum(1).mean().item<double>();
   double product = 0, square[2] = {0, 0};
-  for (size_t i = 0; i < gradients[0].size(); ++i) {
-    product += (gradients[0][i] * gradients[1][i]).sum().item<double>();
+  for (size_t i = 0; i < gradients[0].gate.size(); ++i) {
+    product += (gradients[0].gate[i] * gradients[1].gate[i]).sum().item<double>();
     for (int j = 0; j < 2; ++j)
-      square[j] += gradients[j][i].square().sum().item<double>();
+      square[j] += gradients[j].gate[i].square().sum().item<double>();
   }
   const double cosine = product / std::sqrt(square[0] * square[1]);
   std::printf("bf16: KL divergence %.2e nats, cosine of gradients %.5f\n", kld, cosine);

@@ -4,9 +4,12 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "base/check.h"
 #include "session/rotation.h"
 #include "tensor/types.h"
+#include "train_lm/learned_lora.h"
 #include "train_lm/ops.h"
 #include "train_lm/tail_attention.h"
 
@@ -37,17 +40,6 @@ class Reader {
   const tensor::GgufFile& file_;
   at::ScalarType type_;
 };
-
-// Output dimensions of n_heads heads from pairs (2i, 2i + 1), as the file has them, to halves (i, i + head_dim / 2):
-// products of queries and keys are the same in either order. weight [n_heads * head_dim, ...]
-Tensor as_halves(const Tensor& weight, int64_t n_heads) {
-  if (!weight.defined())
-    return weight;
-  std::vector<int64_t> paired = {n_heads, -1, 2};
-  const auto rest = weight.sizes().slice(1);
-  paired.insert(paired.end(), rest.begin(), rest.end());
-  return weight.view(paired).transpose(1, 2).reshape(weight.sizes());
-}
 
 Tensor both(const Tensor& a, const Tensor& b, int64_t n) {  // one bias over two matrices of n rows each
   if (!a.defined() && !b.defined())
@@ -96,7 +88,21 @@ Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return bias.defined() ? product + bias : product;
 }
 
+// What `lora` adds to the product with a matrix, and that product.
+Tensor with_lora(const Tensor& product, const Tensor& x, const LoraProduct* lora) {
+  return lora == nullptr ? product : product + at::mm(at::mm(x, lora->a.t()), lora->b.t());
+}
+
 }  // namespace
+
+Tensor as_halves(const Tensor& weight, int64_t n_heads) {
+  if (!weight.defined())
+    return weight;
+  std::vector<int64_t> paired = {n_heads, -1, 2};
+  const auto rest = weight.sizes().slice(1);
+  paired.insert(paired.end(), rest.begin(), rest.end());
+  return weight.view(paired).transpose(1, 2).reshape(weight.sizes());
+}
 
 Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool bf16) {
   const model::HyperParams& hyper = model.hyper();
@@ -115,6 +121,7 @@ Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool 
                   .n_ff = hyper.n_ff,
                   .n_vocab = hyper.n_vocab,
                   .norm_eps = static_cast<double>(hyper.norm_eps),
+                  .attention_scale = static_cast<double>(hyper.attention_scale),
                   .embed = file.take("token_embd.weight"),
                   .output = {},
                   .output_bf16 = {},
@@ -155,15 +162,20 @@ Tensor run_layer(const FrozenModel& model, int layer, const Tensor& x, const Lay
   const FrozenLayer& own = model.layers[static_cast<size_t>(layer)];
   const int64_t n = x.size(0), d = model.head_dim;
   const Rotation& turn = call.rotation;
+  const LayerLora* lora = call.lora;
   const Tensor normed = rms_norm(x, own.attn_norm, model.norm_eps);
-  const Tensor q = queries_of(model, layer, normed, turn);
+  // Heads of the normed row, with what the adapter adds.
+  const auto heads = [&](const Tensor& weight, const Tensor& bias, const LoraProduct* added, int64_t n_heads) {
+    return with_lora(project(normed, weight, bias), normed, added).view({n, n_heads, d});
+  };
+  const Tensor q = rotate(heads(own.w_q, own.b_q, lora ? &lora->q : nullptr, model.n_heads), turn.cosine, turn.sine);
   LayerRows rows;
   if (call.rows != nullptr) {
     rows = *call.rows;
   } else {
     rows = {.x = normed,
-            .k = rotate(project(normed, own.w_k, own.b_k).view({n, model.n_kv_heads, d}), turn.cosine, turn.sine),
-            .v = project(normed, own.w_v, own.b_v).view({n, model.n_kv_heads, d})};
+            .k = rotate(heads(own.w_k, own.b_k, lora ? &lora->k : nullptr, model.n_kv_heads), turn.cosine, turn.sine),
+            .v = heads(own.w_v, own.b_v, lora ? &lora->v : nullptr, model.n_kv_heads)};
   }
   const Tensor u = call.gate ? call.gate(rows.x) : Tensor();
   const Tensor y = call.before == nullptr ? gated_attention(q, rows.k, rows.v, u, call.gated)
@@ -171,7 +183,7 @@ Tensor run_layer(const FrozenModel& model, int layer, const Tensor& x, const Lay
                                                            at::cat({call.before->v, rows.v}), call.through);
   if (call.keep_rows != nullptr)
     *call.keep_rows = std::move(rows);
-  const Tensor attended = x + project(y, own.w_o, own.b_o);
+  const Tensor attended = x + with_lora(project(y, own.w_o, own.b_o), y, lora ? &lora->o : nullptr);
   const Tensor ffn_in = rms_norm(attended, own.ffn_norm, model.norm_eps);
   return attended + project(swiglu(project(ffn_in, own.w_gate_up, own.b_gate_up)), own.w_down, own.b_down);
 }
@@ -180,12 +192,14 @@ Tensor embed(const FrozenModel& model, const Tensor& tokens) { return model.embe
 
 Tensor final_norm(const FrozenModel& model, const Tensor& x) { return rms_norm(x, model.output_norm, model.norm_eps); }
 
-Tensor full_logits(const FrozenModel& model, const Tensor& tokens) {
+Tensor full_logits(const FrozenModel& model, const Tensor& tokens, const LearnedLora* lora) {
   const c10::NoGradGuard frozen;
   const Rotation rotation = rotation_of(model, tokens.size(0));
   Tensor x = embed(model, tokens);
-  for (int layer = 0; layer < model.n_layers; ++layer)
-    x = run_layer(model, layer, x, {.rotation = rotation});
+  for (int layer = 0; layer < model.n_layers; ++layer) {
+    const std::optional<LayerLora> own = lora == nullptr ? std::nullopt : std::optional(lora->layer(model, layer));
+    x = run_layer(model, layer, x, {.rotation = rotation, .lora = own ? &*own : nullptr});
+  }
   return at::mm(final_norm(model, x), model.output.t());
 }
 

@@ -26,12 +26,13 @@ struct FrozenLayer {
 struct FrozenModel {
   int n_layers = 0, n_embd = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, n_ff = 0, n_vocab = 0;
   double norm_eps = 0;
-  at::Tensor embed;        // [n_vocab, n_embd]
-  at::Tensor output;       // [n_vocab, n_embd]; the embeddings where tied
-  at::Tensor output_bf16;  // the same, for gradients; undefined unless products are bf16
-  at::Tensor output_norm;  // [n_embd]
-  at::Tensor frequency;    // [head_dim / 2]
-  double magnitude = 1;    // of the rotation (YaRN)
+  double attention_scale = 1;  // part of w_q and b_q
+  at::Tensor embed;            // [n_vocab, n_embd]
+  at::Tensor output;           // [n_vocab, n_embd]; the embeddings where tied
+  at::Tensor output_bf16;      // the same, for gradients; undefined unless products are bf16
+  at::Tensor output_norm;      // [n_embd]
+  at::Tensor frequency;        // [head_dim / 2]
+  double magnitude = 1;        // of the rotation (YaRN)
   std::vector<FrozenLayer> layers;
   at::TensorOptions options() const { return embed.options(); }
 };
@@ -42,6 +43,10 @@ struct FrozenModel {
 Result<FrozenModel> freeze(const model::Model& model, at::ScalarType type, bool bf16 = false);
 // Whether this processor multiplies bf16 matrices natively and libtorch can use that.
 bool bf16_is_fast();
+
+// Output dimensions of n_heads heads from pairs (2i, 2i + 1), as the file has them, to halves (i, i + head_dim / 2):
+// products of queries and keys are the same in either order. weight [n_heads * head_dim, ...], or undefined.
+at::Tensor as_halves(const at::Tensor& weight, int64_t n_heads);
 
 struct Rotation {
   at::Tensor cosine, sine;  // [n, 1, head_dim / 2]
@@ -56,6 +61,14 @@ struct LayerRows {
   at::Tensor v;
 };
 
+// What an adapter adds to a layer's projections, B (A x); rows of B lie as those of the weights do.
+struct LoraProduct {
+  at::Tensor a, b;  // [rank, n_in], [n_out, rank]
+};
+struct LayerLora {
+  LoraProduct q, k, v, o;
+};
+
 struct LayerCall {
   const Rotation& rotation;
   GatedRows gated = {};
@@ -67,6 +80,7 @@ struct LayerCall {
   // (tail_attention.h; undefined: everything). `rotation` is that of x's positions.
   const LayerRows* before = nullptr;
   at::Tensor through = {};
+  const LayerLora* lora = nullptr;  // likewise
 };
 
 // The stream x [n, n_embd] after a layer.
@@ -80,7 +94,8 @@ at::Tensor queries_of(const FrozenModel& model, int layer, const at::Tensor& x, 
 at::Tensor embed(const FrozenModel& model, const at::Tensor& tokens);
 at::Tensor final_norm(const FrozenModel& model, const at::Tensor& x);
 
-// Logits of every position, [n, n_vocab], with the full cache: for tests.
-at::Tensor full_logits(const FrozenModel& model, const at::Tensor& tokens);
+class LearnedLora;
+// Logits of every position, [n, n_vocab], with the full cache, and with an adapter or without: for tests.
+at::Tensor full_logits(const FrozenModel& model, const at::Tensor& tokens, const LearnedLora* lora = nullptr);
 
 }  // namespace kedge::lm

@@ -46,6 +46,13 @@ struct Tiny {
       one.detach().copy_(0.5 * at::randn(one.sizes(), one.options().requires_grad(false)));
     return out;
   }
+  LearnedLora lora(int rank) const {
+    LearnedLora out = LearnedLora::fresh(frozen, rank, 6, at::kDouble);
+    at::manual_seed(12);
+    for (Tensor& one : out.parameters())  // A and B, which begins with zeros
+      one.detach().copy_(0.2 * at::randn(one.sizes(), one.options().requires_grad(false)));
+    return out;
+  }
   test::TempDir folder;
   std::unique_ptr<Model> model;
   FrozenModel frozen;
@@ -57,10 +64,11 @@ struct Setting {
   Draw draw;
   int width = 5;
   bool tied = false;
+  int lora = 0;
   friend void PrintTo(const Setting& one, std::ostream* out) { *out << one.name; }
 };
 
-class Gradients : public testing::TestWithParam<Setting> {};
+class GradientsOfAPass : public testing::TestWithParam<Setting> {};
 
 Tensor tokens_of(int n) {
   const std::vector<int32_t> ids = test::random_tokens(n, 9);
@@ -69,27 +77,32 @@ Tensor tokens_of(int n) {
   return out;
 }
 
-double loss_of(const Tiny& tiny, const LearnedGate& gate, const Setting& setting, std::vector<Tensor>* gradients) {
+double loss_of(const Tiny& tiny, const Learned& learned, const Setting& setting, Gradients* gradients) {
   const Pass pass(tiny.frozen, setting.options);
   Lesson lesson{.tokens = tokens_of(90), .weight = even_weight(90, setting.options, tiny.frozen.options())};
   lesson.weight = lesson.weight * (1 + at::arange(90, at::kDouble) / 30);  // positions do not count alike
-  const FullReading full = read_in_full(tiny.frozen, lesson.tokens, {.gate = &gate, .rows = setting.options.full_rows});
-  return pass.run(gate, lesson, &full, setting.draw, gradients).loss;
+  const FullReading full =
+      read_in_full(tiny.frozen, lesson.tokens, {.gate = &learned.gate, .rows = setting.options.full_rows});
+  return pass.run(learned, lesson, &full, setting.draw, gradients).loss;
 }
 
-TEST_P(Gradients, AreCentralDifferences) {
+TEST_P(GradientsOfAPass, AreCentralDifferences) {
   const Setting& setting = GetParam();
   const Tiny tiny(setting.tied);
   LearnedGate gate = tiny.gate(setting.width);
-  std::vector<Tensor> gradients;
-  for (const Tensor& one : gate.parameters())
-    gradients.push_back(at::zeros_like(one.detach()));
-  const double loss = loss_of(tiny, gate, setting, &gradients);
-  EXPECT_NEAR(loss_of(tiny, gate, setting, nullptr), loss, 1e-12) << "with and without gradients";
+  LearnedLora lora = tiny.lora(setting.lora);
+  const Learned learned{.gate = gate, .lora = &lora};
+  Gradients by = zero_gradients(learned);
+  const double loss = loss_of(tiny, learned, setting, &by);
+  EXPECT_NEAR(loss_of(tiny, learned, setting, nullptr), loss, 1e-12) << "with and without gradients";
+  std::vector<Tensor> parameters = gate.parameters(), gradients = by.gate;  // the leaves themselves
+  parameters.insert(parameters.end(), lora.parameters().begin(), lora.parameters().end());
+  gradients.insert(gradients.end(), by.lora.begin(), by.lora.end());
+  ASSERT_EQ(by.lora.size(), setting.lora > 0 ? 3 * LearnedLora::kPerLayer : 0);
   EXPECT_GT(loss, 1e-4);
   for (size_t i = 0; i < gradients.size(); ++i) {
     // Along the gradient itself, and by its largest element: every tensor, with no cancellation of small numbers.
-    Tensor& parameter = gate.parameters()[i];
+    Tensor& parameter = parameters[i];
     const double norm = gradients[i].norm().item<double>();
     ASSERT_GT(norm, 1e-9) << "tensor " << i << " matters";
     const int64_t at = gradients[i].abs().argmax().item<int64_t>();
@@ -100,9 +113,9 @@ TEST_P(Gradients, AreCentralDifferences) {
       constexpr double kStep = 1e-4;
       const Tensor before = parameter.detach().clone();
       parameter.detach().add_(direction, kStep);
-      const double above = loss_of(tiny, gate, setting, nullptr);
+      const double above = loss_of(tiny, learned, setting, nullptr);
       parameter.detach().copy_(before).add_(direction, -kStep);
-      const double below = loss_of(tiny, gate, setting, nullptr);
+      const double below = loss_of(tiny, learned, setting, nullptr);
       parameter.detach().copy_(before);
       EXPECT_NEAR((above - below) / (2 * kStep), expected, 1e-4 * std::abs(expected)) << "tensor " << i;
     }
@@ -119,31 +132,39 @@ PassOptions options_of(bool from_full, Pressure pressure, bool full_rows = false
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Settings, Gradients,
-    testing::Values(Setting{"kl_penalty", options_of(true, Pressure::penalty), {.keep = 0.3, .seed = 1}},
-                    Setting{"ce_penalty", options_of(false, Pressure::penalty), {.keep = 0.3, .seed = 2}},
-                    Setting{"kl_exact", options_of(true, Pressure::exact), {.keep = 0.4, .seed = 3}},
-                    Setting{"ce_exact", options_of(false, Pressure::exact), {.keep = 0.4, .tau = 0.7, .seed = 4}},
-                    Setting{"kl_layer", options_of(true, Pressure::layer), {.keep = 0.4, .seed = 5}},
-                    Setting{"kl_full_rows", options_of(true, Pressure::exact, true), {.keep = 0.4, .seed = 6}},
-                    Setting{"ce_full_rows_layer", options_of(false, Pressure::layer, true), {.keep = 0.5, .seed = 7}},
-                    Setting{"linear_gate", options_of(true, Pressure::exact), {.keep = 0.4, .seed = 8}, 0},
-                    Setting{"tied", options_of(true, Pressure::penalty), {.keep = 0.3, .seed = 9}, 5, true},
-                    Setting{"recomputed", options_of(true, Pressure::exact, false, true), {.keep = 0.4, .seed = 3}}),
+    Settings, GradientsOfAPass,
+    testing::Values(
+        Setting{"kl_penalty", options_of(true, Pressure::penalty), {.keep = 0.3, .seed = 1}},
+        Setting{"ce_penalty", options_of(false, Pressure::penalty), {.keep = 0.3, .seed = 2}},
+        Setting{"kl_exact", options_of(true, Pressure::exact), {.keep = 0.4, .seed = 3}},
+        Setting{"ce_exact", options_of(false, Pressure::exact), {.keep = 0.4, .tau = 0.7, .seed = 4}},
+        Setting{"kl_layer", options_of(true, Pressure::layer), {.keep = 0.4, .seed = 5}},
+        Setting{"kl_full_rows", options_of(true, Pressure::exact, true), {.keep = 0.4, .seed = 6}},
+        Setting{"ce_full_rows_layer", options_of(false, Pressure::layer, true), {.keep = 0.5, .seed = 7}},
+        Setting{"linear_gate", options_of(true, Pressure::exact), {.keep = 0.4, .seed = 8}, 0},
+        Setting{"tied", options_of(true, Pressure::penalty), {.keep = 0.3, .seed = 9}, 5, true},
+        Setting{"lora_exact", options_of(true, Pressure::exact), {.keep = 0.4, .seed = 3}, 5, false, 3},
+        Setting{"lora_layer_ce", options_of(false, Pressure::layer), {.keep = 0.4, .seed = 5}, 5, true, 2},
+        Setting{
+            "lora_recomputed", options_of(true, Pressure::penalty, false, true), {.keep = 0.3, .seed = 1}, 5, false, 1},
+        Setting{"recomputed", options_of(true, Pressure::exact, false, true), {.keep = 0.4, .seed = 3}}),
     [](const testing::TestParamInfo<Setting>& one) { return one.param.name; });
 
 TEST(PassGradients, RecomputingLayersChangesNoBit) {
   const Tiny tiny(false);
   const LearnedGate gate = tiny.gate(5);
-  std::vector<std::vector<Tensor>> gradients(2);
+  const LearnedLora lora = tiny.lora(2);
+  const Learned learned{.gate = gate, .lora = &lora};
+  Gradients gradients[2];
   for (const bool recompute : {false, true}) {
-    for (const Tensor& one : gate.parameters())
-      gradients[recompute].push_back(at::zeros_like(one.detach()));
-    loss_of(tiny, gate, {"", options_of(true, Pressure::layer, false, recompute), {.keep = 0.4, .anneal = 0.5}},
+    gradients[recompute] = zero_gradients(learned);
+    loss_of(tiny, learned, {"", options_of(true, Pressure::layer, false, recompute), {.keep = 0.4, .anneal = 0.5}},
             &gradients[recompute]);
   }
-  for (size_t i = 0; i < gradients[0].size(); ++i)
-    EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+  for (size_t i = 0; i < gradients[0].gate.size(); ++i)
+    EXPECT_TRUE(at::equal(gradients[0].gate[i], gradients[1].gate[i])) << i;
+  for (size_t i = 0; i < gradients[0].lora.size(); ++i)
+    EXPECT_TRUE(at::equal(gradients[0].lora[i], gradients[1].lora[i])) << i;
 }
 
 TEST(PassKeep, ExactPressureKeepsWhatItSays) {
@@ -155,11 +176,12 @@ TEST(PassKeep, ExactPressureKeepsWhatItSays) {
     for (const double anneal : {0.0, 0.5, 1.0}) {
       const Draw draw{.keep = keep, .tau = 0.5, .anneal = anneal, .seed = 4};
       // Rows of the full reading: gates of the pass see what the shift was found for.
-      EXPECT_NEAR(
-          Pass(tiny.frozen, options_of(true, Pressure::exact, true)).run(gate, lesson, &full, draw, nullptr).keep, keep,
-          3e-3);
+      EXPECT_NEAR(Pass(tiny.frozen, options_of(true, Pressure::exact, true))
+                      .run({.gate = gate}, lesson, &full, draw, nullptr)
+                      .keep,
+                  keep, 3e-3);
       const PassResult by_layer =
-          Pass(tiny.frozen, options_of(true, Pressure::layer)).run(gate, lesson, &full, draw, nullptr);
+          Pass(tiny.frozen, options_of(true, Pressure::layer)).run({.gate = gate}, lesson, &full, draw, nullptr);
       for (const double one : by_layer.layer_keep)
         EXPECT_NEAR(one, keep, 6e-3);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/model_impl.h"
+#include "base/output_file.h"
 #include "cli/kl.h"
 #include "kedge/session.h"
 #include "session/model_identity.h"
@@ -41,32 +42,56 @@ Status Judge::read(size_t window, bool with_gate, const std::function<EachRow>& 
                            [&each](int64_t i, std::span<const float> row) { each(static_cast<size_t>(i + 1), row); });
 }
 
-Result<double> Judge::kld(const gate::Gate& gate, const std::string& path) {
-  if (Status saved = gate::save_gate(gate, path); !saved)
-    return saved.error();
+// What the model as it is says of each window with its full cache.
+Status Judge::read_full() {
+  model_.impl().net->drop_lora();
+  const auto n_vocab = static_cast<size_t>(model_.info().n_vocab);
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    std::vector<float>& full = full_[window];
+    if (!full.empty())
+      continue;
+    full.resize(static_cast<size_t>(n_continue(window)) * n_vocab);
+    Status status = read(window, false, [&](size_t i, std::span<const float> row) {
+      std::ranges::copy(row, full.begin() + static_cast<std::ptrdiff_t>(i * n_vocab));
+    });
+    if (!status)
+      return status;
+  }
+  return {};
+}
+
+Status Judge::put_in_place(const Judged& tried) {
+  if (Status saved = gate::save_gate(tried.gate, tried.gate_path); !saved)
+    return saved;
   Model::Impl& impl = model_.impl();
-  Result<std::unique_ptr<gate::GateNet>> net = gate::GateNet::load(*impl.compute, path, session::gate_model(*impl.net));
+  Result<std::unique_ptr<gate::GateNet>> net =
+      gate::GateNet::load(*impl.compute, tried.gate_path, session::gate_model(*impl.net));
   if (!net)
     return net.error();
   impl.gate = *std::move(net);
+  if (tried.lora.empty())
+    return {};
+  if (Status saved = write_file(tried.lora_path, std::span<const std::byte>(tried.lora)); !saved)
+    return saved;
+  return impl.net->use_lora(*impl.compute, {.path = tried.lora_path});
+}
+
+Result<double> Judge::kld(const Judged& tried) {
+  if (Status full = read_full(); !full)
+    return full.error();
+  if (Status placed = put_in_place(tried); !placed)
+    return placed.error();
   const auto n_vocab = static_cast<size_t>(model_.info().n_vocab);
   std::vector<double> divergence;
   for (size_t window = 0; window < windows_.size(); ++window) {
-    std::vector<float>& full = full_[window];
-    if (full.empty()) {
-      full.resize(static_cast<size_t>(n_continue(window)) * n_vocab);
-      const Status status = read(window, false, [&](size_t i, std::span<const float> row) {
-        std::ranges::copy(row, full.begin() + static_cast<std::ptrdiff_t>(i * n_vocab));
-      });
-      if (!status)
-        return status.error();
-    }
+    const std::span<const float> full = full_[window];
     const Status status = read(window, true, [&](size_t i, std::span<const float> row) {
-      divergence.push_back(cli::compare(std::span(full).subspan(i * n_vocab, n_vocab), row, 0).kld);
+      divergence.push_back(cli::compare(full.subspan(i * n_vocab, n_vocab), row, 0).kld);
     });
     if (!status)
       return status.error();
   }
+  model_.impl().net->drop_lora();
   return cli::mean(divergence);
 }
 

@@ -1,6 +1,7 @@
 // What a gate costs in the engine itself, on texts that nothing was learned from.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -17,19 +18,29 @@ struct JudgeOptions {
   int64_t n_continue = 128;  // of a window: its last tokens, predicted under the budget
 };
 
+// A gate, and an adapter where one learns, as files for the engine to read.
+struct Judged {
+  const gate::Gate& gate;
+  std::string gate_path;
+  std::vector<std::byte> lora = {};  // the file; empty: none
+  std::string lora_path = {};
+};
+
 class Judge {
  public:
-  // Windows outlive the judge. The model's gate is replaced.
+  // Windows outlive the judge. The model's gate is replaced, and its adapter taken away.
   Judge(Model& model, std::vector<std::span<const Token>> windows, const JudgeOptions& options);
-  // Mean KL divergence from the full cache over the windows' last tokens, policy `gate`. `path`: where the gate is put
-  // down as a file for the engine to read. Errors: those of files and sessions.
-  Result<double> kld(const gate::Gate& gate, const std::string& path);
+  // Mean KL divergence from the full cache of the model without an adapter over the windows' last tokens, policy
+  // `gate`. Puts the files down. Errors: those of files, of their readers and of sessions.
+  Result<double> kld(const Judged& tried);
   size_t n_windows() const { return windows_.size(); }
 
  private:
   using EachRow = void(size_t index, std::span<const float> logits);
   Status read(size_t window, bool with_gate, const std::function<EachRow>& each) const;
   int64_t n_continue(size_t window) const;
+  Status read_full();
+  Status put_in_place(const Judged& tried);
 
   Model& model_;
   std::vector<std::span<const Token>> windows_;

@@ -21,6 +21,21 @@ Tensor even_weight(int64_t n, const PassOptions& options, const at::TensorOption
   return weight.div_(weight.sum());
 }
 
+std::optional<LayerLora> Learned::adapter(const FrozenModel& model, int layer) const {
+  return lora == nullptr || lora->rank() == 0 ? std::nullopt : std::optional(lora->layer(model, layer));
+}
+
+Gradients zero_gradients(const Learned& learned) {
+  Gradients out;
+  for (const Tensor& one : learned.gate.parameters())
+    out.gate.push_back(at::zeros_like(one.detach()));
+  if (learned.lora != nullptr) {
+    for (const Tensor& one : learned.lora->parameters())
+      out.lora.push_back(at::zeros_like(one.detach()));
+  }
+  return out;
+}
+
 FullReading read_in_full(const FrozenModel& model, const Tensor& tokens, const FullOptions& options) {
   const c10::NoGradGuard frozen;
   const Rotation rotation = rotation_of(model, tokens.size(0));
@@ -28,7 +43,9 @@ FullReading read_in_full(const FrozenModel& model, const Tensor& tokens, const F
   Tensor x = embed(model, tokens);
   for (int layer = 0; layer < model.n_layers; ++layer) {
     LayerRows rows;
-    x = run_layer(model, layer, x, {.rotation = rotation, .keep_rows = &rows});
+    const bool adapted = options.lora != nullptr && options.lora->rank() > 0;
+    const LayerLora lora = adapted ? options.lora->layer(model, layer) : LayerLora();
+    x = run_layer(model, layer, x, {.rotation = rotation, .keep_rows = &rows, .lora = adapted ? &lora : nullptr});
     if (options.gate != nullptr) {
       const c10::AutoGradMode learns(true);
       out.logits.push_back(options.gate->logits(layer, rows.x));
@@ -47,7 +64,7 @@ struct Pass::Segment {
 };
 
 struct Pass::State {
-  const LearnedGate& gate;
+  const Learned& learned;
   const Lesson& lesson;
   const FullReading* full;
   const Draw& draw;
@@ -76,7 +93,7 @@ void Pass::set_exact_shift(State& state) const {
 // What the gates of a layer make of its rows: u, and what of it the way back asks about.
 Tensor Pass::let_through(State& state, Segment& segment, int layer, const Tensor& x) const {
   const Tensor noisy =
-      state.gate.logits(layer, x) + logistic_noise(state.draw, layer, state.n, model_.n_kv_heads, x.options());
+      state.learned.gate.logits(layer, x) + logistic_noise(state.draw, layer, state.n, model_.n_kv_heads, x.options());
   if (options_.pressure == Pressure::layer) {
     const Tensor gated = state.gated(noisy, options_.gated);
     const double shift = shift_for(gated.detach(), state.draw);
@@ -96,11 +113,13 @@ Pass::Segment Pass::run_segment(State& state, int layer, const Tensor& x, bool w
   Segment segment{.in = x.detach(), .out = {}, .shift = {}, .keep_sum = {}};
   if (with_gradient && layer > 0)
     segment.in.requires_grad_(true);
+  const std::optional<LayerLora> lora = state.learned.adapter(model_, layer);
   segment.out = run_layer(model_, layer, segment.in,
                           {.rotation = state.rotation,
                            .gated = options_.gated,
                            .gate = [&](const Tensor& seen) { return let_through(state, segment, layer, seen); },
-                           .rows = options_.full_rows ? &state.full->rows[static_cast<size_t>(layer)] : nullptr});
+                           .rows = options_.full_rows ? &state.full->rows[static_cast<size_t>(layer)] : nullptr,
+                           .lora = lora ? &*lora : nullptr});
   return segment;
 }
 
@@ -120,14 +139,17 @@ double Pass::head(State& state, const Tensor& x, Tensor* by_x) const {
   return loss.value;
 }
 
-void Pass::go_back(State& state, Tensor by_x, double by_keep, std::vector<Tensor>& gradients) const {
+void Pass::go_back(State& state, Tensor by_x, double by_keep, Gradients& gradients) const {
   double by_shift = 0;
   for (int layer = model_.n_layers - 1; layer >= 0; --layer) {
     Segment& kept = state.segments[static_cast<size_t>(layer)];
     const Segment segment = options_.recompute ? run_segment(state, layer, kept.in, true) : std::move(kept);
     kept = {};
-    const std::span<const Tensor> own = state.gate.of_layer(layer);
+    const std::span<const Tensor> own = state.learned.gate.of_layer(layer);
+    const std::span<const Tensor> lora =
+        state.learned.lora == nullptr ? std::span<const Tensor>() : state.learned.lora->of_layer(layer);
     variable_list inputs(own.begin(), own.end());
+    inputs.insert(inputs.end(), lora.begin(), lora.end());
     if (options_.pressure == Pressure::exact)
       inputs.push_back(segment.shift);
     if (layer > 0)
@@ -140,9 +162,11 @@ void Pass::go_back(State& state, Tensor by_x, double by_keep, std::vector<Tensor
     }
     const variable_list by_inputs = torch::autograd::grad(outputs, inputs, by_outputs);
     for (size_t i = 0; i < own.size(); ++i)
-      gradients[static_cast<size_t>(layer) * own.size() + i].add_(by_inputs[i]);
+      gradients.gate[static_cast<size_t>(layer) * own.size() + i].add_(by_inputs[i]);
+    for (size_t i = 0; i < lora.size(); ++i)
+      gradients.lora[static_cast<size_t>(layer) * lora.size() + i].add_(by_inputs[own.size() + i]);
     if (options_.pressure == Pressure::exact)
-      by_shift += by_inputs[own.size()].item<double>();
+      by_shift += by_inputs[own.size() + lora.size()].item<double>();
     if (layer > 0)
       by_x = by_inputs.back();
   }
@@ -151,22 +175,22 @@ void Pass::go_back(State& state, Tensor by_x, double by_keep, std::vector<Tensor
 }
 
 // The shift keeps the mean where it is when the full reading's logits move: that part of the gradient.
-void Pass::follow_shift(const State& state, double by_shift, std::vector<Tensor>& gradients) const {
+void Pass::follow_shift(const State& state, double by_shift, Gradients& gradients) const {
   for (int layer = 0; layer < model_.n_layers; ++layer) {
     const auto at_layer = static_cast<size_t>(layer);
-    const std::span<const Tensor> own = state.gate.of_layer(layer);
+    const std::span<const Tensor> own = state.learned.gate.of_layer(layer);
     const Tensor logits = state.gated(state.full->logits[at_layer], options_.gated);
     const variable_list by_own =
         torch::autograd::grad({logits}, {own.begin(), own.end()}, {state.shift_weights[at_layer] * -by_shift}, true);
     for (size_t i = 0; i < own.size(); ++i)
-      gradients[at_layer * own.size() + i].add_(by_own[i]);
+      gradients.gate[at_layer * own.size() + i].add_(by_own[i]);
   }
 }
 
-PassResult Pass::run(const LearnedGate& gate, const Lesson& lesson, const FullReading* full, const Draw& draw,
-                     std::vector<Tensor>* gradients) const {
+PassResult Pass::run(const Learned& learned, const Lesson& lesson, const FullReading* full, const Draw& draw,
+                     Gradients* gradients) const {
   const int64_t n = lesson.tokens.size(0);
-  State state{.gate = gate,
+  State state{.learned = learned,
               .lesson = lesson,
               .full = full,
               .draw = draw,
@@ -177,6 +201,7 @@ PassResult Pass::run(const LearnedGate& gate, const Lesson& lesson, const FullRe
               .segments = {}};
   check(state.n_gated > 0, "a text longer than the window");
   check(full != nullptr || !options_.needs_full(), "the full reading that the options need");
+  check(learned.lora == nullptr || learned.lora->rank() == 0 || !options_.full_rows, "an adapter's rows are its own");
   if (options_.pressure == Pressure::exact)
     set_exact_shift(state);
   PassResult result;

@@ -9,6 +9,7 @@
 
 #include "train_lm/frozen_model.h"
 #include "train_lm/learned_gate.h"
+#include "train_lm/learned_lora.h"
 #include "train_lm/lm_loss.h"
 #include "train_lm/pressure.h"
 
@@ -20,7 +21,8 @@ struct PassOptions {
   Pressure pressure = Pressure::exact;
   double lambda = 10;  // of the penalty
   // Rows (keys, values, gate inputs) are those of a reading with the full cache, as when a prompt is read layer by
-  // layer and evicted after; else those of the gated stream itself, as when the cache is evicted all along.
+  // layer and evicted after; else those of the gated stream itself, as when the cache is evicted all along. An adapter
+  // learns by the latter alone: it makes keys and values of its own.
   bool full_rows = false;
   bool recompute = false;  // layers are run again on the way back, instead of keeping what they computed
   bool needs_full() const { return from_full || full_rows || pressure == Pressure::exact; }
@@ -43,8 +45,20 @@ struct FullReading {
 struct FullOptions {
   const LearnedGate* gate = nullptr;
   bool rows = false;
+  const LearnedLora* lora = nullptr;  // the model with an adapter, instead of as it is
 };
 FullReading read_in_full(const FrozenModel& model, const at::Tensor& tokens, const FullOptions& options);
+
+// What learns.
+struct Learned {
+  const LearnedGate& gate;
+  const LearnedLora* lora = nullptr;  // of no rank: as if there were none
+  std::optional<LayerLora> adapter(const FrozenModel& model, int layer) const;
+};
+struct Gradients {  // of its parameters
+  std::vector<at::Tensor> gate, lora;
+};
+Gradients zero_gradients(const Learned& learned);
 
 struct PassResult {
   double lm_loss = 0;
@@ -58,9 +72,9 @@ class Pass {
   Pass(const FrozenModel& model, const PassOptions& options) : model_(model), options_(options) {}
   const PassOptions& options() const { return options_; }
 
-  // full: needed where the options say so. gradients: as many as the gate's parameters, added to; nullptr: none wanted.
-  PassResult run(const LearnedGate& gate, const Lesson& lesson, const FullReading* full, const Draw& draw,
-                 std::vector<at::Tensor>* gradients) const;
+  // full: of the model without an adapter; needed where the options say so. gradients: added to; nullptr: none wanted.
+  PassResult run(const Learned& learned, const Lesson& lesson, const FullReading* full, const Draw& draw,
+                 Gradients* gradients) const;
 
  private:
   struct State;
@@ -69,8 +83,8 @@ class Pass {
   at::Tensor let_through(State& state, Segment& segment, int layer, const at::Tensor& x) const;
   Segment run_segment(State& state, int layer, const at::Tensor& x, bool with_gradient) const;
   double head(State& state, const at::Tensor& x, at::Tensor* by_x) const;
-  void go_back(State& state, at::Tensor by_x, double by_keep, std::vector<at::Tensor>& gradients) const;
-  void follow_shift(const State& state, double by_shift, std::vector<at::Tensor>& gradients) const;
+  void go_back(State& state, at::Tensor by_x, double by_keep, Gradients& gradients) const;
+  void follow_shift(const State& state, double by_shift, Gradients& gradients) const;
 
   const FrozenModel& model_;
   PassOptions options_;

@@ -27,6 +27,8 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .lambda = static_cast<double>(settings.lm_lambda),
                 .adversarial = static_cast<double>(settings.lm_adversarial),
                 .rate = static_cast<double>(settings.lm_rate),
+                .lora = settings.lm_lora,
+                .lora_rate = static_cast<double>(settings.lm_lora_rate),
                 .recompute = settings.lm_recompute == "on"    ? Recompute::on
                              : settings.lm_recompute == "off" ? Recompute::off
                                                               : Recompute::automatic,
@@ -39,6 +41,12 @@ Result<LmSettings> lm_settings(const cli::Settings& settings) {
                 .threads = settings.threads};
   if (lm.learns == "ageing" && lm.pressure == "penalty")
     return Error{ErrorCode::usage, "--lm-pressure: found 'penalty', allowed with --lm-learns ageing: exact, layer"};
+  if (lm.learns == "ageing" && lm.lora > 0)
+    return Error{ErrorCode::usage,
+                 "--lm-lora: found " + std::to_string(lm.lora) + ", allowed with --lm-learns ageing: 0"};
+  if (lm.lora > 0 && lm.rows != "own")
+    return Error{ErrorCode::usage, "--lm-rows: found '" + lm.rows +
+                                       "', allowed with --lm-lora: own (an adapter makes keys and values of its own)"};
   return lm;
 }
 

@@ -26,6 +26,8 @@ struct LmSettings {
   double lambda = 10;
   double adversarial = 0.25;
   double rate = 1e-3;
+  int lora = 0;  // rank of the adapter that learns beside the gate; 0: none
+  double lora_rate = 3e-4;
   Recompute recompute = Recompute::automatic;
   std::string products;  // auto | f32 | bf16
   int64_t save_every = 10;

@@ -11,7 +11,7 @@ namespace kedge::lm {
 namespace {
 
 constexpr char kMagic[8] = {'K', 'E', 'D', 'G', 'E', 'L', 'M', 'T'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;  // 1 had no adapter
 
 class Writer {
  public:
@@ -86,6 +86,10 @@ void visit_fields(Visit& visit, State& s) {
   visit(s.second);
   visit(s.inputs);
   visit(s.best);
+  visit(s.lora);
+  visit(s.lora_first);
+  visit(s.lora_second);
+  visit(s.best_lora);
   visit(s.best_step);
   visit(s.best_kld);
   visit(s.start_kld);

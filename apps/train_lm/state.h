@@ -18,6 +18,8 @@ struct TrainState {
   std::vector<float> first, second;  // the optimiser's moments, likewise
   std::vector<float> inputs;         // [n_layers][2][n_embd]: means and scales of gate inputs
   std::vector<float> best;           // parameters of the best gate so far; empty: none was judged
+  // Of the adapter that learns beside it: the same four; empty where none does.
+  std::vector<float> lora, lora_first, lora_second, best_lora;
   int64_t best_step = -1;
   double best_kld = 0;
   double start_kld = 0;  // of the gate it began with

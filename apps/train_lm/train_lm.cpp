@@ -22,17 +22,26 @@ namespace fs = std::filesystem;
 
 std::string in(const LmSettings& lm, const char* name) { return (fs::path(lm.texts.out) / name).string(); }
 
+std::string adapter_text(const LmSettings& lm) {
+  if (lm.lora == 0)
+    return "";
+  char text[100];
+  std::snprintf(text, sizeof text, ", beside a LoRA adapter of rank %d, learning rate %g", lm.lora, lm.lora_rate);
+  return text;
+}
+
 std::string course_line(const LmSettings& lm, const Trainer& trainer) {
   const std::string what = lm.learns == "ageing" ? "the ageing stage learns" : "rows " + lm.rows;
-  char text[400];
+  char text[500];
   std::snprintf(
       text, sizeof text,
       "%lld steps of %d window%s, loss %s, keep rate down to %s, pressure %s, %s, %.0f %% of the second "
-      "half adversarial, learning rate %g, seed %llu, products in %s%s; %s",
+      "half adversarial, learning rate %g, seed %llu, products in %s%s; %s%s",
       static_cast<long long>(lm.steps), lm.batch, lm.batch == 1 ? "" : "s", lm.loss.c_str(), lm.budget().c_str(),
       lm.pressure.c_str(), what.c_str(), 100 * lm.adversarial, lm.rate, static_cast<unsigned long long>(lm.seed),
       trainer.is_bf16() ? "bf16" : "f32", trainer.recomputes() ? ", layers computed twice" : "",
-      lm.gate_init.empty() ? "a new gate" : ("begun with " + fs::path(lm.gate_init).filename().string()).c_str());
+      lm.gate_init.empty() ? "a new gate" : ("begun with " + fs::path(lm.gate_init).filename().string()).c_str(),
+      adapter_text(lm).c_str());
   return text;
 }
 
@@ -97,13 +106,16 @@ Status finish(const Trainer& trainer, const LmSettings& lm) {
   const std::string path = in(lm, "gate-lm.gguf");
   if (Status saved = gate::save_gate(*gate, path); !saved)
     return saved;
+  const std::vector<std::byte> lora = trainer.best_lora();
+  if (Status saved = lora.empty() ? Status() : write_file(in(lm, "lora.gguf"), std::span(lora)); !saved)
+    return saved;
   const TrainState& state = trainer.state();
   char line[300];
   std::snprintf(line, sizeof line,
                 "lm: best at step %lld: KL divergence %.5f by the engine at %s kept, %.5f at the start%s: ",
                 static_cast<long long>(state.best_step), state.best_kld, lm.budget().c_str(), state.start_kld,
                 state.is_over && state.step < lm.steps ? "; ended early, nothing better came" : "");
-  cli::note(line + path);
+  cli::note(line + path + (lora.empty() ? "" : " and " + in(lm, "lora.gguf")));
   cli::note(train::effort_line(state.flops, state.seconds, trainer.hyper().n_params));
   return {};
 }

@@ -6,7 +6,7 @@
 
 namespace kedge::lm {
 
-// Trains, or goes on; leaves gate-lm.gguf and the reports in --gate-out.
+// Trains, or goes on; leaves gate-lm.gguf, lora.gguf where --lm-lora asks for it, and the reports in --gate-out.
 Status train_lm(const cli::Settings& settings);
 
 }  // namespace kedge::lm

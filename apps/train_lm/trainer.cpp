@@ -78,7 +78,8 @@ Status Trainer::start() {
   std::vector<std::span<const Token>> judged;
   for (const train::Window& window : spread(held_out_, static_cast<size_t>(s.judge_windows)))
     judged.push_back(tokens_of(input_.text, window));
-  judge_ = std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.policy = judged_policy(), .budget = s.budget()});
+  judge_ = std::make_unique<Judge>(input_.model, std::move(judged),
+                                   JudgeOptions{.policy = judged_policy(), .budget = s.budget()});
   std::error_code error;
   if (!fs::exists(path("lm-state.bin"), error))
     return is_late() ? read_late_gate({}) : read_first_gate(measure_inputs());
@@ -91,7 +92,8 @@ void Trainer::choose_recompute(int64_t longest) {
   if (input_.settings.recompute != Recompute::automatic)
     return;
   const int64_t heads = hyper().n_heads * hyper().head_dim, kv_heads = hyper().n_kv_heads * hyper().head_dim;
-  const int64_t floats = 4 * hyper().n_embd + 3 * heads + 4 * kv_heads + 2 * hyper().n_ff + 3 * input_.settings.width;
+  const int64_t floats = 4 * hyper().n_embd + 3 * heads + 4 * kv_heads + 2 * hyper().n_ff + 3 * input_.settings.width +
+                         4 * input_.settings.lora;
   pass_options_.recompute = 4 * floats * longest * hyper().n_layers > available_memory_bytes().value_or(0) / 2;
 }
 
@@ -145,12 +147,14 @@ Status Trainer::read_first_gate(std::vector<Standard> inputs) {
     measured.insert(measured.end(), one.mean.begin(), one.mean.end());
     measured.insert(measured.end(), one.scale.begin(), one.scale.end());
   }
+  lora_ = LearnedLora::fresh(frozen_, input_.settings.lora, input_.settings.seed, at::kFloat);
   begin_state(std::move(measured));
   return {};
 }
 
 void Trainer::begin_state(std::vector<float> inputs) {
-  optimiser_ = std::make_unique<AdamW>(learned());
+  optimiser_ = std::make_unique<AdamW>(parameters());
+  lora_optimiser_ = AdamW(lora_.parameters());
   state_ = {};
   state_.made_from = made_from();
   state_.n_step_values = kStepColumns + static_cast<uint64_t>(frozen_.n_layers);
@@ -174,6 +178,10 @@ std::string Trainer::made_from() const {
     add(value);
   for (const double value : {s.keep, s.lambda, s.adversarial, s.rate})
     add(value);
+  if (s.lora > 0) {
+    add(s.lora);
+    add(s.lora_rate);
+  }
   return sha256_hex(all);
 }
 
@@ -195,19 +203,26 @@ Status Trainer::take_state(TrainState state) {
     return made;
   if (state.made_from != state_.made_from)
     return other;
-  if (state.n_step_values != state_.n_step_values || !unflatten(state.parameters, learned()) ||
+  if (state.n_step_values != state_.n_step_values || !unflatten(state.parameters, parameters()) ||
       !unflatten(state.first, optimiser_->first()) || !unflatten(state.second, optimiser_->second()) ||
-      (!state.best.empty() && state.best.size() != state.parameters.size()))
+      !unflatten(state.lora, lora_.parameters()) || !unflatten(state.lora_first, lora_optimiser_.first()) ||
+      !unflatten(state.lora_second, lora_optimiser_.second()) ||
+      (!state.best.empty() &&
+       (state.best.size() != state.parameters.size() || state.best_lora.size() != state.lora.size())))
     return Error{ErrorCode::failed, file + ": its sizes are not those of this model and gate"};
   optimiser_->set_steps(state.step);
+  lora_optimiser_.set_steps(state.step);
   state_ = std::move(state);
   return {};
 }
 
 void Trainer::put_state() {
-  state_.parameters = flat(learned());
+  state_.parameters = flat(parameters());
   state_.first = flat(optimiser_->first());
   state_.second = flat(optimiser_->second());
+  state_.lora = flat(lora_.parameters());
+  state_.lora_first = flat(lora_optimiser_.first());
+  state_.lora_second = flat(lora_optimiser_.second());
 }
 
 const model::HyperParams& Trainer::hyper() const { return input_.model.impl().net->hyper(); }
@@ -249,9 +264,11 @@ Lesson Trainer::adversarial_lesson(const train::Window& window, const StepPlan& 
 StepReport Trainer::step() {
   const Stopwatch watch;
   StepReport report{.step = state_.step + 1, .plan = plan_step(course_, state_.step), .result = {}};
-  std::vector<Tensor> gradients;
-  for (const Tensor& one : learned())
-    gradients.push_back(at::zeros_like(one.detach()));
+  Gradients gradients;
+  for (const Tensor& one : parameters())
+    gradients.gate.push_back(at::zeros_like(one.detach()));
+  for (const Tensor& one : lora_.parameters())
+    gradients.lora.push_back(at::zeros_like(one.detach()));
   const int batch = input_.settings.batch;
   PassResult& mean = report.result;
   mean.layer_keep.assign(static_cast<size_t>(frozen_.n_layers), 0);
@@ -261,21 +278,25 @@ StepReport Trainer::step() {
     StepPlan plan = report.plan;
     plan.seed += static_cast<uint64_t>(i);
     const PassResult one =
-        is_late() ? late_step(window, plan, gradients, report) : append_step(window, plan, gradients, report);
+        is_late() ? late_step(window, plan, gradients.gate, report) : append_step(window, plan, gradients, report);
     mean.loss += one.loss / batch;
     mean.lm_loss += one.lm_loss / batch;
     mean.keep += one.keep / batch;
     for (size_t layer = 0; layer < one.layer_keep.size(); ++layer)
       mean.layer_keep[layer] += one.layer_keep[layer] / batch;
   }
-  for (Tensor& one : gradients)
-    one.div_(batch);
-  report.norm = optimiser_->step(learned(), gradients, report.plan.rate, kMostNorm);
+  for (std::vector<Tensor>* all : {&gradients.gate, &gradients.lora}) {
+    for (Tensor& one : *all)
+      one.div_(batch);
+  }
+  const LmSettings& s = input_.settings;
+  report.norm = optimiser_->step(parameters(), gradients.gate, report.plan.rate, kMostNorm);
+  lora_optimiser_.step(lora_.parameters(), gradients.lora, report.plan.rate * s.lora_rate / s.rate, kMostNorm);
   report.seconds = watch.seconds();
   return report;
 }
 
-PassResult Trainer::append_step(const train::Window& window, const StepPlan& plan, std::vector<Tensor>& gradients,
+PassResult Trainer::append_step(const train::Window& window, const StepPlan& plan, Gradients& gradients,
                                 StepReport& report) {
   const Lesson lesson = plan.adversarial ? adversarial_lesson(window, plan, state_.flops) : plain_lesson(window);
   FullReading full;
@@ -283,7 +304,7 @@ PassResult Trainer::append_step(const train::Window& window, const StepPlan& pla
     full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = pass_options_.full_rows});
   report.n_tokens += lesson.tokens.size(0);
   count(lesson);
-  return Pass(frozen_, pass_options_).run(*gate_, lesson, &full, draw_of(plan), &gradients);
+  return Pass(frozen_, pass_options_).run(learned(), lesson, &full, draw_of(plan), &gradients);
 }
 
 gate::Gate Trainer::current_gate() const {
@@ -317,21 +338,27 @@ double Trainer::kld_in_training() const {
     const Lesson lesson{.tokens = window_tokens(window), .weight = even_weight(window.n, options, frozen_.options())};
     const FullReading full = read_in_full(frozen_, lesson.tokens, {.gate = gate_.get(), .rows = options.full_rows});
     const Draw draw{.keep = course_.keep, .tau = kLastTau, .anneal = 1, .noise = 0};
-    sum += Pass(frozen_, options).run(*gate_, lesson, &full, draw, nullptr).lm_loss;
+    sum += Pass(frozen_, options).run(learned(), lesson, &full, draw, nullptr).lm_loss;
   }
   return sum / static_cast<double>(windows.size());
 }
 
-Status Trainer::judge(const Judged& judged) {
+Status Trainer::judge(const TellJudged& judged) {
   const double in_training = kld_in_training();
-  const Result<double> by_engine = judge_->kld(current_gate(), path("gate-lm.tried.gguf"));
+  const gate::Gate gate = current_gate();
+  const Judged tried{.gate = gate,
+                     .gate_path = path("gate-lm.tried.gguf"),
+                     .lora = lora_.rank() > 0 ? lora_.file("tried", "") : std::vector<std::byte>(),
+                     .lora_path = path("lora.tried.gguf")};
+  const Result<double> by_engine = judge_->kld(tried);
   if (!by_engine)
     return by_engine.error();
   state_.judgements.insert(state_.judgements.end(), {static_cast<double>(state_.step), in_training, *by_engine});
   if (state_.step == 0)
     state_.start_kld = *by_engine;
   if (state_.best.empty() || *by_engine < state_.best_kld) {
-    state_.best = flat(learned());
+    state_.best = flat(parameters());
+    state_.best_lora = flat(lora_.parameters());
     state_.best_kld = *by_engine;
     state_.best_step = state_.step;
     state_.n_worse = 0;
@@ -341,11 +368,12 @@ Status Trainer::judge(const Judged& judged) {
   state_.is_over = input_.settings.patience > 0 && state_.n_worse >= input_.settings.patience;
   judged(state_.step, in_training, *by_engine);
   std::error_code gone;
-  fs::remove(path("gate-lm.tried.gguf"), gone);
+  fs::remove(tried.gate_path, gone);
+  fs::remove(tried.lora_path, gone);
   return {};
 }
 
-Status Trainer::run(const Told& told, const Judged& judged, const std::function<bool()>& stop) {
+Status Trainer::run(const Told& told, const TellJudged& judged, const std::function<bool()>& stop) {
   const LmSettings& s = input_.settings;
   const double before = state_.seconds;
   const Stopwatch watch;
@@ -384,23 +412,44 @@ Status Trainer::run(const Told& told, const Judged& judged, const std::function<
   return {};
 }
 
+// How what is written came to be.
+std::string Trainer::training_text() const {
+  const LmSettings& s = input_.settings;
+  return std::string(pass_options_.from_full ? "KL divergence from the full cache" : "cross-entropy of the text") +
+         ", end to end: " + std::to_string(state_.best_step) + " of " + std::to_string(s.steps) + " steps of " +
+         std::to_string(s.batch) + " windows, keep rate down to " + s.budget() + ", pressure " + s.pressure +
+         ", rows " + s.rows + (s.gate_init.empty() ? "" : ", begun with " + fs::path(s.gate_init).filename().string()) +
+         (s.lora > 0 ? ", beside a LoRA adapter of rank " + std::to_string(s.lora) : "");
+}
+
+LearnedLora Trainer::best_adapter() const {
+  LearnedLora best(lora_);
+  for (Tensor& one : best.parameters())
+    one = one.detach().clone();
+  check(unflatten(state_.best_lora, best.parameters()), "the best adapter has the sizes of the adapter");
+  return best;
+}
+
+std::vector<std::byte> Trainer::best_lora() const {
+  if (lora_.rank() == 0)
+    return {};
+  return best_adapter().file(hyper().name + " adapter", "tuned together with a discard gate, under its evictions: " +
+                                                            training_text() + "; on " + input_.text.names);
+}
+
 Result<gate::Gate> Trainer::best_gate() const {
   if (is_late())
     return best_late_gate();
-  const LmSettings& s = input_.settings;
   LearnedGate best(*gate_);
   for (Tensor& one : best.parameters())
     one = one.detach().clone();
   check(unflatten(state_.best, best.parameters()), "the best gate has the sizes of the gate");
   gate::Gate gate = best.to_gate();
-  gate.info.training_loss =
-      std::string(pass_options_.from_full ? "KL divergence from the full cache" : "cross-entropy of the text") +
-      ", end to end: " + std::to_string(state_.best_step) + " of " + std::to_string(s.steps) + " steps of " +
-      std::to_string(s.batch) + " windows, keep rate down to " + s.budget() + ", pressure " + s.pressure + ", rows " +
-      s.rows + (s.gate_init.empty() ? "" : ", begun with " + fs::path(s.gate_init).filename().string());
+  gate.info.training_loss = training_text();
+  const LearnedLora adapter = best_adapter();
   std::vector<float> logits;
   for (const train::Window& window : spread(held_out_, kCalibrationWindows)) {
-    const FullReading full = read_in_full(frozen_, window_tokens(window), {.gate = &best});
+    const FullReading full = read_in_full(frozen_, window_tokens(window), {.gate = &best, .lora = &adapter});
     for (const Tensor& layer : full.logits) {
       const std::vector<float> rows = flat(std::vector<Tensor>{
           layer.detach().narrow(0, pass_options_.gated.sinks, pass_options_.gated.n_gated(window.n))});

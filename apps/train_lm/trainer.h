@@ -44,19 +44,23 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(TrainerInput input);
 
   using Told = std::function<void(const StepReport&)>;
-  using Judged = std::function<void(int64_t step, double in_training, double by_engine)>;
+  using TellJudged = std::function<void(int64_t step, double in_training, double by_engine)>;
   // Until the last step, the end of patience, or `stop` (asked after each step): the state is then saved, error
   // cancelled.
-  Status run(const Told& told, const Judged& judged, const std::function<bool()>& stop);
+  Status run(const Told& told, const TellJudged& judged, const std::function<bool()>& stop);
 
   const TrainState& state() const { return state_; }
   const model::HyperParams& hyper() const;  // of the model
   bool recomputes() const { return pass_options_.recompute; }
   bool is_bf16() const { return bf16_; }
   const gate::GateInfo& gate_info() const { return info_; }
-  int64_t n_parameters() const { return ageing_ ? ageing_->n_parameters() : gate_->n_parameters(); }
+  int64_t n_parameters() const {
+    return (ageing_ ? ageing_->n_parameters() : gate_->n_parameters()) + lora_.n_parameters();
+  }
   // The best gate, calibrated on held-out windows.
   Result<gate::Gate> best_gate() const;
+  // The file of the adapter that was judged with it; empty where none learns.
+  std::vector<std::byte> best_lora() const;
 
  private:
   explicit Trainer(TrainerInput input);
@@ -74,11 +78,11 @@ class Trainer {
     return is_late() && input_.settings.pressure == "exact" ? "gate/pooled-all:norm=none" : "gate";
   }
   bool is_late() const { return input_.settings.learns == "ageing"; }
-  const std::vector<at::Tensor>& learned() const { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
-  std::vector<at::Tensor>& learned() { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
+  // Of the stage that learns.
+  const std::vector<at::Tensor>& parameters() const { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
+  std::vector<at::Tensor>& parameters() { return ageing_ ? ageing_->parameters() : gate_->parameters(); }
   void begin_state(std::vector<float> inputs);
-  PassResult append_step(const train::Window& window, const StepPlan& plan, std::vector<at::Tensor>& gradients,
-                         StepReport& report);
+  PassResult append_step(const train::Window& window, const StepPlan& plan, Gradients& gradients, StepReport& report);
   gate::Gate current_gate() const;
 
   // Of an ageing stage (trainer_late.cpp).
@@ -96,7 +100,10 @@ class Trainer {
   Lesson adversarial_lesson(const train::Window& window, const StepPlan& plan, double& flops) const;
   StepReport step();
   void count(const Lesson& lesson);
-  Status judge(const Judged& judged);
+  Learned learned() const { return {.gate = *gate_, .lora = &lora_}; }
+  std::string training_text() const;
+  LearnedLora best_adapter() const;
+  Status judge(const TellJudged& judged);
   double kld_in_training() const;
   std::string path(const char* name) const;
 
@@ -111,6 +118,8 @@ class Trainer {
   std::unique_ptr<LearnedGate> gate_;      // frozen where an ageing stage learns; none: it asks no append stage
   std::unique_ptr<LearnedAgeing> ageing_;  // where that is what learns
   std::unique_ptr<AdamW> optimiser_;
+  LearnedLora lora_;
+  AdamW lora_optimiser_{std::span<const at::Tensor>()};
   std::unique_ptr<Judge> judge_;
   std::vector<train::Window> learned_, held_out_;
   Words words_;

@@ -38,9 +38,47 @@ TEST(Trainer, FiftyStepsMakeTheLossFall) {
   EXPECT_EQ(gate.info.window, 16);
 }
 
+TEST(Trainer, AnAdapterBesideTheGateMakesItFallFurther) {
+  const TinyLesson lesson;
+  Training alone(settings_of(lesson, "alone"));
+  ASSERT_TRUE(alone.run().ok());
+  EXPECT_TRUE(alone.trainer->best_lora().empty());
+  LmSettings settings = settings_of(lesson, "both");
+  settings.lora = 4;
+  settings.lora_rate = 5e-3;
+  Training both(settings);
+  ASSERT_NE(both.trainer, nullptr) << both.error.message;
+  EXPECT_GT(both.trainer->n_parameters(), alone.trainer->n_parameters());
+  ASSERT_TRUE(both.run().ok());
+  const TrainState& with = both.trainer->state();
+  const TrainState& without = alone.trainer->state();
+  std::printf("KL divergence by the engine %.4f to %.4f, without an adapter to %.4f\n", with.start_kld, with.best_kld,
+              without.best_kld);
+  EXPECT_EQ(with.start_kld, without.start_kld) << "an adapter begins as nothing";
+  EXPECT_LT(with.best_kld, 0.95 * without.best_kld);
+  EXPECT_EQ(both.model->impl().net->lora(), nullptr) << "the model is left as it was";
+
+  // The best files, judged once more: what was said of them.
+  const std::vector<std::byte> file = both.trainer->best_lora();
+  const std::string gate_path = settings.texts.out + "/gate.gguf", lora_path = settings.texts.out + "/lora.gguf";
+  const gate::Gate gate = *both.trainer->best_gate();
+  EXPECT_NE(gate.info.training_loss.find("LoRA adapter of rank 4"), std::string::npos);
+  const auto windows = train::plan_windows(both.text.sizes, settings.texts.plan);
+  std::vector<std::span<const Token>> judged;
+  for (const train::Window& window : windows) {
+    if (window.held_out)
+      judged.push_back(tokens_of(both.text, window));
+  }
+  Judge judge(*both.model, judged, {.budget = settings.budget()});
+  const double said = *judge.kld({.gate = gate, .gate_path = gate_path, .lora = file, .lora_path = lora_path});
+  const double gate_alone = *judge.kld({.gate = gate, .gate_path = gate_path});
+  EXPECT_LT(said, gate_alone) << "the adapter is in use when it is judged";
+}
+
 TEST(Trainer, GoesOnAsIfItHadNotBeenStopped) {
   const TinyLesson lesson;
   LmSettings settings = settings_of(lesson, "whole");
+  settings.lora = 2;
   settings.steps = 16;
   settings.judge_every = 5;
   settings.adversarial = 0.6;
@@ -58,7 +96,10 @@ TEST(Trainer, GoesOnAsIfItHadNotBeenStopped) {
   EXPECT_EQ(last.trainer->state().step, 9);
   ASSERT_TRUE(last.run().ok());
   EXPECT_EQ(last.gate(), whole.gate());
+  EXPECT_EQ(last.trainer->best_lora(), whole.trainer->best_lora());
   EXPECT_EQ(last.trainer->state().parameters, whole.trainer->state().parameters);
+  EXPECT_EQ(last.trainer->state().lora, whole.trainer->state().lora);
+  EXPECT_EQ(last.trainer->state().lora_second, whole.trainer->state().lora_second);
   EXPECT_EQ(last.trainer->state().judgements, whole.trainer->state().judgements);
   // A training that is over says the same again.
   Training again(settings);
@@ -132,6 +173,9 @@ TEST(Trainer, WhatDoesNotBelongIsRefused) {
     ASSERT_FALSE(training.run(2).ok());
   }
   LmSettings other = settings;
+  other.lora = 2;
+  EXPECT_EQ(Training(other).error.code, ErrorCode::usage);
+  other = settings;
   other.seed = 2;
   EXPECT_EQ(Training(other).error.code, ErrorCode::usage);
   EXPECT_NE(Training(other).error.message.find("lm-state.bin"), std::string::npos);

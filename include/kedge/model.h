@@ -15,8 +15,10 @@ namespace kedge {
 using Token = int32_t;
 
 struct ModelOptions {
-  std::string path;   // GGUF
-  std::string gate;   // GGUF of a discard gate trained for this model (docs/gate.md); empty: none
+  std::string path;  // GGUF
+  std::string gate;  // GGUF of a discard gate trained for this model (docs/gate.md); empty: none
+  std::string lora;  // GGUF of a LoRA adapter of this model, in llama.cpp's format; empty: none
+  float lora_scale = 1;
   int n_threads = 0;  // 0: one per CPU this process may use
   bool pin_threads = true;
   std::string prompt_weights = "auto";  // auto | native | f32 | bf16: how matrix products of a prompt read the weights
@@ -29,12 +31,10 @@ struct ModelInfo {
   std::string name;
   std::string architecture;
   std::string weight_type;
+  std::string adapter;  // in use, and its scale; empty: none
   int n_layers = 0;
-  int n_heads = 0;
-  int n_kv_heads = 0;
-  int head_dim = 0;
-  int n_embd = 0;
-  int n_vocab = 0;
+  int n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  int n_embd = 0, n_vocab = 0;
   int n_ctx_train = 0;
   int64_t n_params = 0;
   int64_t weight_bytes = 0;

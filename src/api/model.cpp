@@ -64,6 +64,7 @@ ModelInfo describe(const Model::Impl& impl) {
           .name = hyper.name,
           .architecture = hyper.architecture,
           .weight_type = hyper.weight_type,
+          .adapter = impl.net->lora() == nullptr ? "" : impl.net->lora()->words(),
           .n_layers = hyper.n_layers,
           .n_heads = hyper.n_heads,
           .n_kv_heads = hyper.n_kv_heads,
@@ -117,6 +118,10 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
     return Error{ErrorCode::model_unreadable,
                  options.path + ": the tokenizer has " + std::to_string(impl.tokenizer->n_vocab()) +
                      " tokens and token_embd.weight has " + std::to_string(impl.net->hyper().n_vocab)};
+  }
+  if (!options.lora.empty()) {
+    if (Status used = impl.net->use_lora(*impl.compute, {.path = options.lora, .scale = options.lora_scale}); !used)
+      return used.error();
   }
   if (!options.gate.empty()) {
     Result<std::unique_ptr<gate::GateNet>> gate =

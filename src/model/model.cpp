@@ -11,6 +11,17 @@ std::vector<std::string> known_architectures() {
   return names;
 }
 
+Status Model::use_lora(tensor::Compute& compute, const LoraOptions& options) {
+  const std::vector<std::string> matrices = adaptable();
+  Result<std::unique_ptr<Lora>> lora =
+      Lora::load(compute, options,
+                 {.file = *file_, .weights = *weights_, .architecture = hyper_.architecture, .matrices = matrices});
+  if (!lora)
+    return lora.error();
+  lora_ = *std::move(lora);
+  return {};
+}
+
 Result<std::unique_ptr<Model>> load_model(tensor::Compute& compute, const std::string& path,
                                           const tensor::WeightOptions& options) {
   Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);

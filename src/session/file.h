@@ -43,6 +43,9 @@ struct ModelIdentity {
   // SHA-256 of the GGUF file's metadata and tensor table, its size, and 64 samples of 64 KiB, evenly spread, of the
   // tensor data: another file, another quantisation and other weights are told apart, a single changed weight is not.
   std::string sha256;
+  // Of the LoRA adapter's file, and its scale; empty: none was used.
+  std::string lora_sha256 = {};
+  float lora_scale = 0;
 };
 
 struct FileSection {

@@ -184,6 +184,10 @@ void visit_model(Visitor& v, ModelIdentity& m) {
   v.integer("head_dim", m.head_dim, 1, 4096);
   v.integer("n_vocab", m.n_vocab, 1, INT32_MAX);
   v.text("sha256", m.sha256);
+  if (!v.has("lora"))  // files of before adapters
+    return;
+  v.text("lora", m.lora_sha256);
+  v.real("lora_scale", m.lora_scale, -kMostTime, kMostTime);
 }
 
 template <typename Visitor>

@@ -1,6 +1,7 @@
 #include "session/model_identity.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/sha256.h"
 
@@ -36,10 +37,19 @@ std::string words(const ModelIdentity& m) {
          ", " + std::to_string(m.n_vocab) + " tokens, sha256 " + m.sha256.substr(0, 16) + ")";
 }
 
+std::string adapter_words(const ModelIdentity& m) {
+  if (m.lora_sha256.empty())
+    return "no adapter";
+  char scale[32];
+  std::snprintf(scale, sizeof scale, "%.9g", static_cast<double>(m.lora_scale));
+  return "the adapter of sha256 " + m.lora_sha256.substr(0, 16) + " at the scale " + scale;
+}
+
 }  // namespace
 
 ModelIdentity identify(const model::Model& model) {
   const model::HyperParams& hyper = model.hyper();
+  const model::Lora* lora = model.lora();
   return {.name = hyper.name,
           .architecture = hyper.architecture,
           .n_layers = hyper.n_layers,
@@ -47,7 +57,9 @@ ModelIdentity identify(const model::Model& model) {
           .n_kv_heads = hyper.n_kv_heads,
           .head_dim = hyper.head_dim,
           .n_vocab = hyper.n_vocab,
-          .sha256 = hash_of(model.file())};
+          .sha256 = hash_of(model.file()),
+          .lora_sha256 = lora == nullptr ? "" : lora->sha256(),
+          .lora_scale = lora == nullptr ? 0 : lora->scale()};
 }
 
 gate::GateModel gate_model(const model::Model& model) {
@@ -61,10 +73,13 @@ gate::GateModel gate_model(const model::Model& model) {
 }
 
 Status same_model(const ModelIdentity& saved, const ModelIdentity& here) {
-  if (saved.sha256 == here.sha256 && saved.n_layers == here.n_layers && saved.n_heads == here.n_heads &&
-      saved.n_kv_heads == here.n_kv_heads && saved.head_dim == here.head_dim && saved.n_vocab == here.n_vocab)
-    return {};
-  return Error{ErrorCode::usage, "saved with the model " + words(saved) + ", and this is " + words(here)};
+  if (saved.sha256 != here.sha256 || saved.n_layers != here.n_layers || saved.n_heads != here.n_heads ||
+      saved.n_kv_heads != here.n_kv_heads || saved.head_dim != here.head_dim || saved.n_vocab != here.n_vocab)
+    return Error{ErrorCode::usage, "saved with the model " + words(saved) + ", and this is " + words(here)};
+  if (saved.lora_sha256 != here.lora_sha256 || saved.lora_scale != here.lora_scale)
+    return Error{ErrorCode::usage, "saved with " + adapter_words(saved) + ", and here is " + adapter_words(here) +
+                                       ": --lora FILE, --lora-scale S"};
+  return {};
 }
 
 }  // namespace kedge::session

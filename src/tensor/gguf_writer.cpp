@@ -31,6 +31,7 @@ void GgufWriter::text(const std::string& key, const std::string& value) {
 void GgufWriter::number(const std::string& key, uint32_t value) {
   gguf_set_val_u32(impl_->gguf.get(), key.c_str(), value);
 }
+void GgufWriter::real(const std::string& key, float value) { gguf_set_val_f32(impl_->gguf.get(), key.c_str(), value); }
 
 void GgufWriter::tensor(const std::string& name, std::span<const float> values, int64_t rows, int64_t cols,
                         StoredAs type) {

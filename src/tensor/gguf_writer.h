@@ -21,6 +21,7 @@ class GgufWriter {
 
   void text(const std::string& key, const std::string& value);
   void number(const std::string& key, uint32_t value);
+  void real(const std::string& key, float value);
   // f32 [rows][cols]; rows = 0: a vector [cols]. q8_0 needs whole blocks of 32 columns: others are stored as f32.
   void tensor(const std::string& name, std::span<const float> values, int64_t rows, int64_t cols,
               StoredAs type = StoredAs::f32);

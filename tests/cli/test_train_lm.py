@@ -91,6 +91,33 @@ class TrainLm(KedgeTest):
         self.assert_error(self.train(out, "--lm-learns", "ageing", "--gate-init", shipped, "--lm-pressure", "penalty",
                                      code=2), 2, "--lm-pressure", "penalty", "exact, layer")
 
+    def test_an_adapter_learns_beside_the_gate(self):
+        out = self.path("out")
+        result = self.train(out, "--lm-lora", "2", "--lm-lora-rate", "0.01", "--lm-steps", "3", "--lm-judge-every", "1")
+        self.assertIn("beside a LoRA adapter of rank 2, learning rate 0.01", result.err)
+        self.assertIn("lora.gguf", result.err)
+        lora, gate = os.path.join(out, "lora.gguf"), os.path.join(out, "gate-lm.gguf")
+        self.assertEqual(sorted(os.listdir(out)),
+                         ["gate-lm.gguf", "lm-report.csv", "lm-report.html", "lm-state.bin", "lora.gguf"])
+        with open(os.path.join(out, "lm-report.html")) as f:
+            self.assertIn("LoRA adapter of rank 2", f.read())
+        info = json.loads(self.kedge("inspect", lora, "--json").out)
+        self.assertEqual(len(info["matrices"]), 4 * 30)
+        self.assertEqual({matrix["rank"] for matrix in info["matrices"]}, {2})
+        self.assertEqual(info["alpha"], 2)
+        self.assertIn("under its evictions", info["description"])
+        loss = json.loads(self.kedge("inspect", gate, "--json").out)["training"]["loss"]
+        self.assertIn("LoRA adapter of rank 2", loss)
+        prompt = self.path("prompt.txt", self.sample(4000, 6))
+        run = ["-f", prompt, "-n", "4", "--temp", "0", "--gate", gate, "--kv-policy", "gate", "--kv-budget", "25%"]
+        result, stats = self.run_ok(*run, "--lora", lora, "--lora-scale", "0.5")
+        self.assertIn("adapter (sha256 ", result.err)
+        self.assertGreater(stats["evicted_rows"], 0)
+        # Another rank is another training.
+        self.assertIn("lm-state.bin", self.train(out, "--lm-lora", "3", code=2).err)
+        self.assertIn("lm-state.bin", self.train(out, code=2).err)
+        self.assertIn("--lm-rows", self.train(self.path("o"), "--lm-lora", "2", "--lm-rows", "full", code=2).err)
+
     def test_mistakes_are_named(self):
         text = self.path("text.txt", self.sample(3000, 1))
         train = ["train-gate", text, "--stage", "lm", "-m", MODEL]

@@ -22,27 +22,24 @@ struct Layer {
   Tensor gate_bias = nullptr, up_bias = nullptr, down_bias = nullptr;  // optional
 };
 
-Tensor project(Graph& graph, Tensor weight, Tensor bias, Tensor x) {
-  Tensor y = graph.matmul(weight, x);
-  return bias == nullptr ? y : graph.add(y, bias);
-}
-
 class Llama final : public Model {
  public:
   Status load(ArchInput input);
   Tensor embed(Graph& graph, Tensor ids) const override { return graph.get_rows(token_embd_, ids); }
   Tensor layer(Graph& graph, int layer, Tensor x, Tensor positions, int64_t rows_out,
                attention::AttentionPort& port) const override;
-  std::vector<float> output_projection(int layer) const override {
-    return transposed_f32(*file_, "blk." + std::to_string(layer) + ".attn_output.weight");
-  }
+  std::vector<float> output_projection(int layer) const override;
   Tensor head(Graph& graph, Tensor x) const override {
     return graph.matmul(output_, graph.rms_norm(x, output_norm_, hyper_.norm_eps));
   }
 
+ protected:
+  std::vector<std::string> adaptable() const override;
+
  private:
   Status read_keys();
   Status read_tensors();
+  Tensor project(Graph& graph, Tensor weight, Tensor bias, Tensor x) const;
   Layer read_layer(TensorReader& tensors, int il) const;
 
   Tensor token_embd_ = nullptr;   // [n_vocab, n_embd]
@@ -160,6 +157,30 @@ Status Llama::load(ArchInput input) {
     return weights.error();
   weights_ = *std::move(weights);
   return read_tensors();
+}
+
+std::vector<std::string> Llama::adaptable() const {
+  std::vector<std::string> names;
+  for (int il = 0; il < hyper_.n_layers; ++il) {
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
+      names.push_back("blk." + std::to_string(il) + "." + name + ".weight");
+  }
+  return names;
+}
+
+std::vector<float> Llama::output_projection(int layer) const {
+  const std::string name = "blk." + std::to_string(layer) + ".attn_output.weight";
+  std::vector<float> transposed = transposed_f32(*file_, name);
+  if (lora() != nullptr)
+    lora()->add_transposed(name, transposed);
+  return transposed;
+}
+
+Tensor Llama::project(Graph& graph, Tensor weight, Tensor bias, Tensor x) const {
+  Tensor y = graph.matmul(weight, x);
+  if (lora() != nullptr)
+    y = lora()->added(graph, weight, x, y);
+  return bias == nullptr ? y : graph.add(y, bias);
 }
 
 Tensor Llama::layer(Graph& graph, int layer, Tensor x, Tensor positions, int64_t rows_out,
