@@ -23,9 +23,10 @@ RUN_DEPTH ?= 40
 RUN_ARGS ?=
 PEERS_OUT ?= build/peers
 FIDELITY_OUT ?= build/fidelity
-# The shipped gate (tools/run_gate): tokens of its windows, further options of kedge train-gate.
+# The shipped gate (tools/run_gate): tokens of its windows, steps through the model, further options of kedge train-gate.
 GATE_OUT ?= build/gate
 GATE_TOKENS ?=
+GATE_STEPS ?=
 GATE_ARGS ?=
 
 build: setup ## build/kedge and the tests
@@ -73,10 +74,10 @@ fidelity: setup ## the default policy against the best of kvpress's, over an hou
 	@cmake --build build -j $(JOBS) --target kedge
 	@$(ENV) tools/run_fidelity $(FIDELITY_OUT)
 
-gate: setup ## train the shipped gate from Debian's documents (docs/gate.md): make gate GATE_TOKENS=20000
+gate: train-libs setup ## train the shipped gate from Debian's documents (docs/gate.md): make gate GATE_TOKENS=20000
 	@$(ENV) cmake --preset release --log-level=WARNING > /dev/null
-	@cmake --build build -j $(JOBS) --target kedge
-	@GATE_TOKENS='$(GATE_TOKENS)' GATE_ARGS='$(GATE_ARGS)' $(ENV) tools/run_gate '$(GATE_OUT)'
+	@cmake --build build -j $(JOBS) --target trainers
+	@GATE_TOKENS='$(GATE_TOKENS)' GATE_STEPS='$(GATE_STEPS)' GATE_ARGS='$(GATE_ARGS)' $(ENV) tools/run_gate '$(GATE_OUT)'
 
 asan: setup ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(ENV) cmake --preset asan --log-level=WARNING > /dev/null

@@ -172,7 +172,7 @@ TEST_P(AdapterParity, EveryLogitIsLibllamas) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, AdapterParity,
                          testing::Values(Case{"all", {}, {}}, Case{"attention", {}, {.feed_forward = false}, 0.5F},
-                                         Case{"feed_forward", {.n_layers = 3}, {.rank = 1, .attention = false}},
+                                         Case{"feed_forward", {.n_layers = 3}, {.rank = 1, .attention = false}, 0.25F},
                                          Case{"no_alpha", {}, {.alpha = 0}, 0.75F},
                                          Case{"negative", {}, {.alpha = 2}, -1},
                                          Case{"biases", {.n_heads = 2, .n_kv_heads = 1, .biases = true}, {}},

@@ -211,8 +211,8 @@ constexpr OptionSpec kTable[] = {
      "(hidden, and all that is seen at an eviction), echo (what the text's own queries look at), all-echo, anchor "
      "(window, and AnDPro's score)"},
     {"", "--gate-label-norm", "WHAT", kGroupTraining, kTrain, &Settings::gate_label_norm,
-     "what a row's later attention is multiplied by: what its going changes in the stream, or what its value adds",
-     kAny, kAnyMax, "change|value"},
+     "what a row's later attention is multiplied by: what its value adds to the stream, or what its going changes",
+     kAny, kAnyMax, "value|change"},
     {"", "--train-tokens", "N", kGroupTraining, kTrain, &Settings::train_tokens, "tokens of all windows together", 1024,
      1e9},
     {"", "--train-lengths", "LIST", kGroupTraining, kTrain, &Settings::train_lengths,

@@ -126,7 +126,7 @@ struct Settings {
   std::string held_out;
   std::string gate_label = "both";
   std::string gate_input = "window";
-  std::string gate_label_norm = "change";
+  std::string gate_label_norm = "value";
   std::string train_lengths = "1024";
   int train_tokens = 200'000;
   float train_share = 0.25F;

@@ -51,7 +51,7 @@ enum class LabelNorm { value, change };
 // Needs HeadInput::reconstruction for repeat and both, all queries in the window for future and both.
 struct LabelOptions {
   Label label = Label::both;
-  LabelNorm norm = LabelNorm::change;
+  LabelNorm norm = LabelNorm::value;
   int window = 32;
 };
 struct RowLabels {          // f32 [n_rows]

@@ -110,7 +110,9 @@ class Lora(KedgeTest):
         self.assert_error(self.kedge(*run), 2, "adapter of sha256", "no adapter", "--lora FILE")
         self.assert_error(self.kedge(*run, "--lora", lora, "--lora-scale", "0.5"), 2, "scale 1", "scale 0.5")
         self.assert_error(self.kedge(*run, "--lora", self.adapter("other.gguf", size=0.2)), 2, "adapter of sha256")
-        self.assertEqual(self.kedge(*run, "--lora", lora).code, 0)
+        more = self.kedge("run", "-m", MODEL, "-p", " And then", "--append", "-n", "2", "--kv-budget", "50%", *session,
+                          "--lora", lora)
+        self.assertEqual(more.code, 0, more)
 
     def test_what_does_not_fit_is_refused(self):
         run = ["run", "-m", MODEL, "-p", "A", "-n", "1", "--lora"]
