@@ -106,10 +106,12 @@ class Gate(KedgeTest):
         self.assertEqual(info["ageing"]["features"][0], "logit")
         self.assertIn("append stage: squared error", info["training"]["loss"])
 
-        text = self.path("text.txt", self.sample(3000, 1))
-        train = ["train-gate", "-m", MODEL, text, "--gate-out", self.path("o"), "--gate-init", first, "--gate-input"]
-        self.assert_error(self.kedge(*train, "hidden"), 2, "--gate-input", "'hidden'", "window, all, all-echo, anchor")
-        self.assert_error(self.kedge(*train, "window,echo"), 2, "--gate-input", "'echo'", "window, all, all-echo, anchor")
+        text = self.path("text.txt", self.sample(16000, 3))
+        train = ["train-gate", "-m", MODEL, text, "--gate-out", self.path("o"), "--train-tokens", "2560",
+                 "--train-lengths", "256", "--gate-init", first, "--gate-input"]
+        allowed = "window, all, all-echo, anchor"
+        self.assert_error(self.kedge(*train, "hidden"), 2, "--gate-input", "'hidden'", allowed)
+        self.assert_error(self.kedge(*train, "window,echo"), 2, "--gate-input", "'echo'", allowed)
         train[train.index(first)] = MODEL
         self.assert_error(self.kedge(*train, "window"), 3, "general.architecture", "kedge-gate")
 
