@@ -71,14 +71,19 @@ TEST(Labels, TheNormIsOfTheProjectedValue) {
     EXPECT_NEAR(norm[i], std::abs(2 * v[i * static_cast<size_t>(d)]), 1e-5F);
 }
 
+// W_O of one head that changes nothing.
+OutputNorm plain_norm(int d) {
+  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
+  for (int i = 0; i < d; ++i)
+    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
+  return {w_o, 1, d, d};
+}
+
 TEST(Labels, AreLogsOfWeightTimesNorm) {
   const eviction::ExampleHead example;
   const eviction::HeadInput& in = example.input();
   const int d = in.rows.head_dim;
-  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
-  for (int i = 0; i < d; ++i)
-    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
-  const OutputNorm norm(w_o, 1, d, d);
+  const OutputNorm norm = plain_norm(d);
   const std::vector<float> norms = norm.of(in.rows);
   const std::vector<float> future = future_attention(in, 1);
   const std::vector<float> both =
@@ -97,10 +102,7 @@ TEST(Labels, AChangeIsThatOfTheOutputToo) {
   const eviction::ExampleHead example;
   const eviction::HeadInput& in = example.input();
   const int d = in.rows.head_dim;
-  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
-  for (int i = 0; i < d; ++i)
-    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
-  const OutputNorm norm(w_o, 1, d, d);
+  const OutputNorm norm = plain_norm(d);
   double square = 0;  // of the first query's outputs: every eighth query is looked at
   for (int i = 0; i < in.group * d; ++i)
     square += static_cast<double>(in.y[i]) * static_cast<double>(in.y[i]) / in.group;
@@ -120,10 +122,7 @@ TEST(Labels, LateOnesAreOfTheQueriesFromTheCutOn) {
   const eviction::ExampleHead example;
   const eviction::HeadInput& in = example.input();
   const int d = in.rows.head_dim;
-  std::vector<float> w_o(static_cast<size_t>(d) * static_cast<size_t>(d), 0.0F);
-  for (int i = 0; i < d; ++i)
-    w_o[static_cast<size_t>(i * d + i)] = 1.0F;
-  const OutputNorm norm(w_o, 1, d, d);
+  const OutputNorm norm = plain_norm(d);
   const LabelOptions options{.label = Label::future, .norm = LabelNorm::value, .window = 1};
   const RowLabels whole = row_labels(in, norm, options);
   EXPECT_EQ(whole.all, whole.late);

@@ -11,6 +11,7 @@
 #include "cli/engine.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
+#include "gate/open_gate.h"
 #include "session/model_identity.h"
 #include "train/collect.h"
 #include "train/documents.h"
@@ -103,18 +104,13 @@ double mean_of(std::span<const LayerReport> layers, Quality stage, std::vector<f
 Result<std::optional<gate::Gate>> read_append(const std::string& path, const gate::GateModel& model) {
   if (path.empty())
     return std::optional<gate::Gate>();
-  const Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
-  if (!file)
-    return file.error();
-  Result<gate::Gate> gate = gate::read_gate(**file);
-  if (!gate)
-    return gate.error();
-  if (Status same = gate::same_model(gate->info.model, model, path); !same)
-    return same.error();
-  if (gate->info.input != "hidden")
+  Result<gate::OpenGate> opened = gate::open_gate(path, model);
+  if (!opened)
+    return opened.error();
+  if (const std::string& input = opened->gate.info.input; input != "hidden")
     return Error{ErrorCode::usage,
-                 "--gate-init " + path + ": found a gate of the input '" + gate->info.input + "', allowed 'hidden'"};
-  return std::optional<gate::Gate>(*std::move(gate));
+                 "--gate-init " + path + ": found a gate of the input '" + input + "', allowed 'hidden'"};
+  return std::optional<gate::Gate>(std::move(opened->gate));
 }
 
 // Where the gates' common facts come from, and what they are fitted to.

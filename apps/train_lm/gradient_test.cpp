@@ -8,6 +8,7 @@
 #include "session/model_identity.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
+#include "train_lm/central_differences.h"
 #include "train_lm/pass.h"
 
 namespace kedge::lm {
@@ -100,26 +101,7 @@ TEST_P(GradientsOfAPass, AreCentralDifferences) {
   gradients.insert(gradients.end(), by.lora.begin(), by.lora.end());
   ASSERT_EQ(by.lora.size(), setting.lora > 0 ? 3 * LearnedLora::kPerLayer : 0);
   EXPECT_GT(loss, 1e-4);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    // Along the gradient itself, and by its largest element: every tensor, with no cancellation of small numbers.
-    Tensor& parameter = parameters[i];
-    const double norm = gradients[i].norm().item<double>();
-    ASSERT_GT(norm, 1e-9) << "tensor " << i << " matters";
-    const int64_t at = gradients[i].abs().argmax().item<int64_t>();
-    Tensor single = at::zeros_like(gradients[i]);
-    single.view({-1})[at] = 1;
-    for (const Tensor& direction : {gradients[i] / norm, single}) {
-      const double expected = (gradients[i] * direction).sum().item<double>();
-      constexpr double kStep = 1e-4;
-      const Tensor before = parameter.detach().clone();
-      parameter.detach().add_(direction, kStep);
-      const double above = loss_of(tiny, learned, setting, nullptr);
-      parameter.detach().copy_(before).add_(direction, -kStep);
-      const double below = loss_of(tiny, learned, setting, nullptr);
-      parameter.detach().copy_(before);
-      EXPECT_NEAR((above - below) / (2 * kStep), expected, 1e-4 * std::abs(expected)) << "tensor " << i;
-    }
-  }
+  expect_central_differences(parameters, gradients, [&] { return loss_of(tiny, learned, setting, nullptr); });
 }
 
 PassOptions options_of(bool from_full, Pressure pressure, bool full_rows = false, bool recompute = false) {

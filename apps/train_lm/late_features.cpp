@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "eviction/ageing.h"
 #include "train_lm/tail_attention.h"
 
 namespace kedge::lm {
@@ -14,10 +15,9 @@ namespace {
 using at::Tensor;
 using gate::Feature;
 
-// As eviction/ageing.cpp has them.
-constexpr double kLeastWeight = 1e-8;
-constexpr double kLeastNorm = 1e-6;
-constexpr int64_t kAnchorPool = 11;
+using eviction::kAnchorFeaturePool;
+using eviction::kLeastFeatureNorm;
+using eviction::kLeastFeatureWeight;
 
 Tensor log_of(const Tensor& value, double least) { return value.clamp_min(least).log(); }
 
@@ -44,7 +44,7 @@ class Window {
   Tensor anchor() const {
     const Tensor values = at_.v.transpose(0, 1);
     const Tensor y = at::bmm(weights_, values);
-    const Tensor pooled = at::max_pool1d(weights_, kAnchorPool, 1, kAnchorPool / 2);
+    const Tensor pooled = at::max_pool1d(weights_, kAnchorFeaturePool, 1, kAnchorFeaturePool / 2);
     const Tensor score = (pooled * at::bmm(y, values.transpose(1, 2))).sum({1});
     return score.clamp_min(0) / (y * y).sum(at::IntArrayRef({1, 2})).unsqueeze(1);
   }
@@ -60,19 +60,19 @@ Tensor feature_of(Feature feature, const AtCut& at, const Window& window, const 
     case Feature::logit:
       return at.logits.t();
     case Feature::window_max:
-      return log_of(window.most(), kLeastWeight);
+      return log_of(window.most(), kLeastFeatureWeight);
     case Feature::window_mean:
-      return log_of(window.mean(), kLeastWeight);
+      return log_of(window.mean(), kLeastFeatureWeight);
     case Feature::last_access:
       return window.last_access(info.window);
     case Feature::age:
       return (cut - at::arange(cut, at::kLong)).to(at.k.options()).log().unsqueeze(0).expand({at.k.size(1), cut});
     case Feature::key_norm:
-      return log_of(at.k.norm(2, 2).t(), kLeastNorm);
+      return log_of(at.k.norm(2, 2).t(), kLeastFeatureNorm);
     case Feature::value_norm:
-      return log_of(at.v.norm(2, 2).t(), kLeastNorm);
+      return log_of(at.v.norm(2, 2).t(), kLeastFeatureNorm);
     case Feature::anchor:
-      return log_of(window.anchor(), kLeastWeight);
+      return log_of(window.anchor(), kLeastFeatureWeight);
     case Feature::attention:
     case Feature::past:
     case Feature::echo:

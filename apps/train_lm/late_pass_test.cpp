@@ -13,6 +13,7 @@
 #include "session/model_identity.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
+#include "train_lm/central_differences.h"
 #include "train_lm/late_features.h"
 #include "train_lm/tail_attention.h"
 
@@ -216,25 +217,7 @@ TEST_P(LateGradients, AreCentralDifferences) {
   const double loss = loss_of(&gradients);
   EXPECT_NEAR(loss_of(nullptr), loss, 1e-12) << "with and without gradients";
   EXPECT_GT(loss, 1e-4);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    Tensor& parameter = stage.parameters()[i];
-    const double norm = gradients[i].norm().item<double>();
-    ASSERT_GT(norm, 1e-9) << "tensor " << i << " matters";
-    const int64_t largest = gradients[i].abs().argmax().item<int64_t>();
-    Tensor single = at::zeros_like(gradients[i]);
-    single.view({-1})[largest] = 1;
-    for (const Tensor& direction : {gradients[i] / norm, single}) {
-      const double expected = (gradients[i] * direction).sum().item<double>();
-      constexpr double kStep = 1e-4;
-      const Tensor before = parameter.detach().clone();
-      parameter.detach().add_(direction, kStep);
-      const double above = loss_of(nullptr);
-      parameter.detach().copy_(before).add_(direction, -kStep);
-      const double below = loss_of(nullptr);
-      parameter.detach().copy_(before);
-      EXPECT_NEAR((above - below) / (2 * kStep), expected, 1e-4 * std::abs(expected) + 1e-10) << "tensor " << i;
-    }
-  }
+  expect_central_differences(stage.parameters(), gradients, [&] { return loss_of(nullptr); });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -4,24 +4,11 @@
 #include <c10/core/GradMode.h>
 
 #include "base/check.h"
+#include "train_lm/tensors.h"
 
 namespace kedge::lm {
-namespace {
 
 using at::Tensor;
-
-Tensor as_tensor(std::span<const float> values, at::IntArrayRef shape, const at::TensorOptions& options) {
-  return at::tensor(c10::ArrayRef<float>(values.data(), values.size()), at::kFloat).view(shape).to(options);
-}
-
-std::vector<float> as_vector(const Tensor& tensor) {
-  const Tensor flat = tensor.detach().to(at::kFloat).contiguous();
-  return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
-}
-
-Tensor leaf(const Tensor& tensor) { return tensor.detach().clone().requires_grad_(true); }
-
-}  // namespace
 
 LearnedAgeing::LearnedAgeing(const gate::Ageing& stage, std::span<const Tensor> features) : info_(stage.info) {
   const c10::NoGradGuard measured;
@@ -111,11 +98,6 @@ std::vector<float> LearnedAgeing::standards() const {
   return all;
 }
 
-int64_t LearnedAgeing::n_parameters() const {
-  int64_t n = 0;
-  for (const Tensor& one : parameters_)
-    n += one.numel();
-  return n;
-}
+int64_t LearnedAgeing::n_parameters() const { return n_elements(parameters_); }
 
 }  // namespace kedge::lm

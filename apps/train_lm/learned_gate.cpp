@@ -7,25 +7,11 @@
 
 #include "base/check.h"
 #include "eval/random.h"
+#include "train_lm/tensors.h"
 
 namespace kedge::lm {
-namespace {
 
 using at::Tensor;
-
-Tensor as_tensor(std::span<const float> values, at::IntArrayRef shape, at::ScalarType type) {
-  return at::tensor(c10::ArrayRef<float>(values.data(), values.size()), at::kFloat).view(shape).to(type);
-}
-
-std::vector<float> as_vector(const Tensor& tensor) {
-  const Tensor flat = tensor.detach().to(at::kFloat).contiguous();
-  const float* data = flat.data_ptr<float>();
-  return {data, data + flat.numel()};
-}
-
-Tensor leaf(const Tensor& tensor) { return tensor.detach().clone().requires_grad_(true); }
-
-}  // namespace
 
 void LearnedGate::standards_as_tensors(at::ScalarType type) {
   for (const Standard& one : inputs_) {
@@ -104,12 +90,7 @@ gate::Gate LearnedGate::to_gate() const {
   return gate;
 }
 
-int64_t LearnedGate::n_parameters() const {
-  int64_t n = 0;
-  for (const Tensor& one : parameters_)
-    n += one.numel();
-  return n;
-}
+int64_t LearnedGate::n_parameters() const { return n_elements(parameters_); }
 
 AdamW::AdamW(std::span<const Tensor> parameters) {
   for (const Tensor& one : parameters) {

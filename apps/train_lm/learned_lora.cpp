@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "eval/random.h"
 #include "tensor/lora_file.h"
+#include "train_lm/tensors.h"
 
 namespace kedge::lm {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kMatrices[] = {"attn_q", "attn_k", "attn_v", "attn_output"};
-
-std::vector<float> as_vector(const Tensor& tensor) {
-  const Tensor flat = tensor.detach().to(at::kFloat).contiguous();
-  const float* data = flat.data_ptr<float>();
-  return {data, data + flat.numel()};
-}
 
 }  // namespace
 
@@ -52,12 +47,7 @@ LayerLora LearnedLora::layer(const FrozenModel& model, int layer) const {
           .o = {own[6], own[7]}};
 }
 
-int64_t LearnedLora::n_parameters() const {
-  int64_t n = 0;
-  for (const Tensor& one : parameters_)
-    n += one.numel();
-  return n;
-}
+int64_t LearnedLora::n_parameters() const { return n_elements(parameters_); }
 
 std::vector<std::byte> LearnedLora::file(const std::string& name, const std::string& description) const {
   check(rank_ > 0, "there is an adapter");

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/sha256.h"
+#include "gate/open_gate.h"
 #include "session/model_identity.h"
 #include "train/fit_gate.h"
 #include "train_lm/step_columns.h"
@@ -126,21 +127,17 @@ Status Trainer::read_first_gate(std::vector<Standard> inputs) {
     gate_ =
         std::make_unique<LearnedGate>(LearnedGate::fresh(info_, std::move(inputs), input_.settings.seed, at::kFloat));
   } else {
-    Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(from);
-    if (!file)
-      return file.error();
-    Result<gate::Gate> gate = gate::read_gate(**file);
-    if (!gate)
-      return gate.error();
-    first_gate_sha256_ = sha256_hex((*file)->bytes());
-    if (Status same = gate::same_model(gate->info.model, info_.model, from); !same)
-      return same;
-    if (gate->info.input != info_.input)
-      return Error{ErrorCode::usage, "--gate-init " + from + ": found a gate of the input '" + gate->info.input +
+    Result<gate::OpenGate> opened = gate::open_gate(from, info_.model);
+    if (!opened)
+      return opened.error();
+    first_gate_sha256_ = opened->sha256;
+    gate::Gate& gate = opened->gate;
+    if (gate.info.input != info_.input)
+      return Error{ErrorCode::usage, "--gate-init " + from + ": found a gate of the input '" + gate.info.input +
                                          "', allowed '" + info_.input + "'"};
-    info_.width = gate->info.width;
-    gate->info = info_;
-    gate_ = std::make_unique<LearnedGate>(*gate, std::move(inputs), at::kFloat);
+    info_.width = gate.info.width;
+    gate.info = info_;
+    gate_ = std::make_unique<LearnedGate>(gate, std::move(inputs), at::kFloat);
   }
   std::vector<float> measured;
   for (const Standard& one : gate_->inputs()) {

@@ -7,8 +7,8 @@
 
 #include "api/model_impl.h"
 #include "base/check.h"
-#include "base/sha256.h"
 #include "eval/random.h"
+#include "gate/open_gate.h"
 #include "session/model_identity.h"
 #include "train_lm/late_features.h"
 #include "train_lm/trainer.h"
@@ -51,18 +51,13 @@ Status Trainer::read_late_gate(std::span<const float> standards) {
   const std::string& from = input_.settings.gate_init;
   if (from.empty())
     return Error{ErrorCode::usage, "--lm-learns ageing: no gate to begin with: --gate-init FILE names one"};
-  Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(from);
-  if (!file)
-    return file.error();
-  Result<gate::Gate> gate = gate::read_gate(**file);
-  if (!gate)
-    return gate.error();
-  first_gate_sha256_ = sha256_hex((*file)->bytes());
-  if (Status same = gate::same_model(gate->info.model, info_.model, from); !same)
-    return same;
-  if (Status can = can_begin(*gate, from); !can)
+  Result<gate::OpenGate> opened = gate::open_gate(from, info_.model);
+  if (!opened)
+    return opened.error();
+  first_gate_sha256_ = opened->sha256;
+  if (Status can = can_begin(opened->gate, from); !can)
     return can;
-  given_ = *std::move(gate);
+  given_ = std::move(opened->gate);
   info_ = given_.info;
   if (!given_.layers.empty())
     gate_ = std::make_unique<LearnedGate>(given_, as_they_come(info_), at::kFloat);

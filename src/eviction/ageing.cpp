@@ -13,10 +13,6 @@ namespace {
 
 using gate::Feature;
 
-constexpr float kLeastWeight = 1e-8F;
-constexpr float kLeastNorm = 1e-6F;
-constexpr int kAnchorPool = 11;  // as AnDPro pools the weights of neighbouring rows
-
 bool asks_window(const gate::AgeingInfo& info) {
   return info.asks(Feature::window_max) || info.asks(Feature::window_mean) || info.asks(Feature::last_access);
 }
@@ -24,7 +20,7 @@ bool asks_window(const gate::AgeingInfo& info) {
 // Positive parts of what AnDPro scores each row over the window, by the sum of ||y||^2 of its queries: f32 [n_rows].
 std::vector<float> along_anchor(const HeadInput& in) {
   std::vector<float> score(static_cast<size_t>(in.rows.n_rows), 0.0F);
-  add_anchor_scores(in, 0, in.n_window, kAnchorPool, score);
+  add_anchor_scores(in, 0, in.n_window, kAnchorFeaturePool, score);
   double square = 0;
   for (int64_t i = 0; i < int64_t{in.n_window} * in.group * in.rows.head_dim; ++i)
     square += double{in.y[i]} * double{in.y[i]};
@@ -92,12 +88,12 @@ class Columns {
       case Feature::logit:
         return in_.gate[i];
       case Feature::attention:
-        return log_of(in_.attention_sum[i] / static_cast<float>(age(position)), kLeastWeight);
+        return log_of(in_.attention_sum[i] / static_cast<float>(age(position)), kLeastFeatureWeight);
       case Feature::window_max:
-        return log_of(use_.most[i], kLeastWeight);
+        return log_of(use_.most[i], kLeastFeatureWeight);
       case Feature::window_mean: {
         const int n = queries_from(in_, position) * in_.group;
-        return log_of(n > 0 ? use_.sum[i] / static_cast<float>(n) : 0.0F, kLeastWeight);
+        return log_of(n > 0 ? use_.sum[i] / static_cast<float>(n) : 0.0F, kLeastFeatureWeight);
       }
       case Feature::last_access: {
         const int32_t since = use_.last_access[i] < 0 ? window_ : in_.n_tokens - 1 - use_.last_access[i];
@@ -106,15 +102,15 @@ class Columns {
       case Feature::age:
         return std::log(static_cast<float>(age(position)));
       case Feature::key_norm:
-        return log_of(key_norm_[i], kLeastNorm);
+        return log_of(key_norm_[i], kLeastFeatureNorm);
       case Feature::value_norm:
-        return log_of(value_norm_[i], kLeastNorm);
+        return log_of(value_norm_[i], kLeastFeatureNorm);
       case Feature::past:
-        return log_of(in_.past[i], kLeastWeight);
+        return log_of(in_.past[i], kLeastFeatureWeight);
       case Feature::echo:
-        return log_of(in_.echo[i], kLeastWeight);
+        return log_of(in_.echo[i], kLeastFeatureWeight);
       case Feature::anchor:
-        return log_of(anchor_[i], kLeastWeight);
+        return log_of(anchor_[i], kLeastFeatureWeight);
     }
     return 0;
   }

@@ -8,6 +8,11 @@
 
 namespace kedge::eviction {
 
+// Of the features' logarithms: what is less counts as this. The pool of `anchor` is AnDPro's, of neighbouring rows.
+inline constexpr float kLeastFeatureWeight = 1e-8F;
+inline constexpr float kLeastFeatureNorm = 1e-6F;
+inline constexpr int kAnchorFeaturePool = 11;
+
 // What a session must record for these features.
 Needs ageing_needs(const gate::AgeingInfo& info);
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/sha256.h"
+#include "gate/open_gate.h"
 
 namespace kedge::gate {
 namespace {
@@ -56,20 +56,15 @@ std::vector<float> gate_logits(const GateInfo& info, const LayerGate& gate, std:
 
 Result<std::unique_ptr<GateNet>> GateNet::load(tensor::Compute& compute, const std::string& path,
                                                const GateModel& model) {
-  Result<std::unique_ptr<tensor::GgufFile>> file = tensor::GgufFile::open(path);
-  if (!file)
-    return file.error();
-  const Result<Gate> gate = read_gate(**file);
-  if (!gate)
-    return gate.error();
-  if (Status same = same_model(gate->info.model, model, path); !same)
-    return same.error();
+  Result<OpenGate> opened = open_gate(path, model);
+  if (!opened)
+    return opened.error();
   auto net = std::make_unique<GateNet>();
-  net->file_ = *std::move(file);
-  net->info_ = gate->info;
-  net->sha256_ = sha256_hex(net->file_->bytes());
-  net->thresholds_ = gate->thresholds;
-  net->ageing_ = gate->ageing;
+  net->file_ = std::move(opened->file);
+  net->info_ = opened->gate.info;
+  net->sha256_ = opened->sha256;
+  net->thresholds_ = opened->gate.thresholds;
+  net->ageing_ = opened->gate.ageing;
   Result<std::unique_ptr<tensor::Weights>> weights =
       tensor::Weights::create(compute, *net->file_, {.prompt_weights = tensor::PromptWeights::native, .repack = false});
   if (!weights)
