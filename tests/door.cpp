@@ -39,7 +39,9 @@ std::vector<gate::Feature> all_features() {
 void write_random_gate(const std::string& path, const std::string& gate_path, const RandomGate& what) {
   const auto compute = take(tensor::Compute::create({.n_threads = 1, .pin = false}));
   const auto net = take(model::load_model(*compute, path, {.repack = false}));
-  gate::Gate gate{.info = {.name = "random", .model = session::gate_model(*net), .input = what.input}, .layers = {}};
+  gate::Gate gate{
+      .info = {.name = "random", .model = session::gate_model(*net), .input = what.input, .ranks = what.ranks},
+      .layers = {}};
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.3F);
   const auto draw = [&](int n) {

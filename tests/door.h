@@ -14,10 +14,11 @@
 namespace kedge::test {
 
 // A gate of random weights for the model at `path`, 8 hidden units wide: what it sees (gate::kInputs), and the features
-// of its ageing stage.
+// of its ageing stage; which rows it ranks (gate::kRanks).
 struct RandomGate {
   std::string input = "hidden";
   std::vector<gate::Feature> ageing = {};
+  std::string ranks = "head";
 };
 void write_random_gate(const std::string& path, const std::string& gate_path, const RandomGate& what = {});
 std::vector<gate::Feature> all_features();

@@ -1,5 +1,6 @@
 // What a loaded gate asks for is what a session records and shows its scorer, for every input and set of features: the
 // noted logits are those of the rows, the features those of the definitions, and no byte is taken for what is not read.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,6 +21,7 @@ namespace kedge::test {
 namespace {
 
 using gate::Feature;
+using testing::StartsWith;
 
 constexpr int kPrompt = 120;
 
@@ -201,6 +203,33 @@ TEST_F(GateInputs, PoliciesSayWhatTheLoadedGateReads) {
   EXPECT_TRUE(observed_histories("hybrid:base=andpro", model.get())->attention_sum);
   EXPECT_FALSE(observed_histories("andpro", model.get())->attention_sum);
   EXPECT_TRUE(observed_histories("gate")->gate);
+}
+
+// A gate that ranks the rows of all heads is the default, and its rows compete as it ranks them; a session that was
+// saved before it was loaded goes on as it was.
+TEST_F(GateInputs, AGateThatRanksTheModelIsTheDefault) {
+  const RandomGate wide{.input = "hidden", .ageing = {Feature::logit, Feature::window_max}, .ranks = "model"};
+  const auto model = open_model(path_, 1, wide);
+  const auto narrow = open_model(path_, 1, {.input = "hidden", .ageing = {Feature::logit, Feature::window_max}});
+  EXPECT_THAT(*resolve_policy("gate", model.get()),
+              StartsWith("gate:recent=25%,sinks=4/pooled-all:floor=0,norm=none/"));
+  EXPECT_THAT(*resolve_policy("gate:recent=9/uniform", model.get()), StartsWith("gate:recent=9,sinks=4/uniform/"));
+  EXPECT_EQ(*resolve_policy("gate", narrow.get()), *resolve_policy("gate"));
+  EXPECT_EQ(*resolve_policy("andpro", model.get()), *resolve_policy("andpro"));
+  EXPECT_THAT(*resolve_policy("hybrid", model.get()), StartsWith("hybrid:base=andpro,mix=product,"));
+
+  const SessionOptions limited = options("40%", "");
+  EXPECT_EQ(explain_budget(*model, limited)->policy, *resolve_policy("gate", model.get()));
+  EXPECT_EQ(explain_budget(*narrow, limited)->policy, *resolve_policy("echo"));
+  EXPECT_EQ(explain_budget(*model, options("", ""))->policy, *resolve_policy("none"));
+
+  const auto run = open_session(*narrow, limited);
+  must(run->prefill(prompt_));
+  must(run->save(dir_.file("echo.kedge")));
+  const auto again = Session::restore(*model, dir_.file("echo.kedge"));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ((*again)->stats().policy, run->stats().policy);
+  EXPECT_EQ(logits_of(**again), logits_of(*run));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ class Conversation {
     Result<std::unique_ptr<Session>> session = Session::restore(model_, path);
     if (!session)
       return session.error();
-    if (Status status = check_same_options(settings_, (*session)->options(), path); !status)
+    if (Status status = check_same_options(model_, settings_, (*session)->options(), path); !status)
       return status;
     Result<ChatState> said = chat_from_json((*session)->app_data());
     if (!said)
@@ -294,7 +294,7 @@ Result<int> chat(const Settings& settings, SessionOptions options) {
       return status.error();
   }
   const Session& held = conversation.session();
-  Result<std::string> start = describe(**model, held.options(), held.stats().policy);
+  Result<std::string> start = describe(**model, held.options());
   if (!start)
     return start.error();
   note(*start);

@@ -68,18 +68,12 @@ Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::s
                       .kernels = settings.kernels});
 }
 
-std::string effective_policy(const SessionOptions& options) {
-  if (!options.policy.empty())
-    return options.policy;
-  return options.budget.kind == Budget::Kind::unlimited ? "none" : "echo";
-}
-
 std::string cache_types(const SessionOptions& options) {
   return options.cache_type_k == options.cache_type_v ? options.cache_type_k
                                                       : options.cache_type_k + " K, " + options.cache_type_v + " V";
 }
 
-Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy) {
+Result<std::string> describe(const Model& model, const SessionOptions& options) {
   const ModelInfo& info = model.info();
   Result<BudgetMeaning> meaning = explain_budget(model, options);
   if (!meaning)
@@ -89,13 +83,15 @@ Result<std::string> describe(const Model& model, const SessionOptions& options, 
                      cache_types(options) + ")";
   if (!info.adapter.empty())
     line += "; adapter " + info.adapter;
+  if (!info.gate.empty())
+    line += "; gate " + info.gate;
   if (options.budget.kind == Budget::Kind::unlimited) {
     line += "; no budget";
   } else {
     const int64_t tokens = info.kv_bytes_per_token > 0 ? meaning->budget_bytes / info.kv_bytes_per_token : 0;
     line += "; budget " + format_bytes(meaning->budget_bytes) + " = " + grouped(tokens) + " tokens at full precision";
   }
-  line += "; policy " + policy;
+  line += "; policy " + meaning->policy;
   if (!meaning->plan.empty())
     line += "; " + meaning->plan;
   return line;

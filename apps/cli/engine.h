@@ -15,14 +15,10 @@ Result<SessionOptions> session_options(const Settings& settings);
 
 Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::string& path);
 
-// What an empty --kv-policy means.
-std::string effective_policy(const SessionOptions& options);
-
-// The start line: model, weights, KV bytes a token, the budget as tokens at full precision, `policy`, the plan. Errors
-// of explain_budget.
-// "f16", or "q8_0 K, q4_0 V" where they differ.
+// The start line: model, weights, KV bytes a token, the budget as tokens at full precision, the policy, the plan.
+// Errors of explain_budget. "f16", or "q8_0 K, q4_0 V" where they differ.
 std::string cache_types(const SessionOptions& options);
-Result<std::string> describe(const Model& model, const SessionOptions& options, const std::string& policy);
+Result<std::string> describe(const Model& model, const SessionOptions& options);
 
 std::string report_row(const std::string& name, const std::string& value);  // "  weights           q4_1\n"
 std::string grouped(int64_t number);                                        // "23,040"

@@ -17,7 +17,6 @@ namespace {
 struct Request {
   int64_t prompt_tokens = 0;
   int64_t predict = 0;
-  std::string policy;
   BudgetMeaning meaning;
   SessionOptions types;  // as asked
 };
@@ -29,10 +28,6 @@ Result<Request> explain(const Model& model, const Settings& settings, SessionOpt
   request.prompt_tokens = settings.prompt_tokens > 0 ? settings.prompt_tokens : trained < 1 ? 1 : trained;
   options.expected_prompt = request.prompt_tokens;
   options.expected_generated = request.predict;
-  Result<std::string> policy = resolve_policy(effective_policy(options));
-  if (!policy)
-    return policy.error();
-  request.policy = *std::move(policy);
   Result<BudgetMeaning> meaning = explain_budget(model, options);
   if (!meaning)
     return meaning.error();
@@ -65,7 +60,7 @@ std::string as_json(const ModelInfo& info, const Request& request) {
       {"request",
        {{"prompt_tokens", request.prompt_tokens},
         {"predict", request.predict},
-        {"policy", request.policy},
+        {"policy", request.meaning.policy},
         {"kv_budget_bytes", request.meaning.budget_bytes},
         {"kv_full_bytes", request.meaning.full_bytes},
         {"cache_type_k", request.types.cache_type_k},
@@ -99,7 +94,7 @@ std::string as_text(const ModelInfo& info, const Request& request) {
                      cache_types(request.types) + ", " + grouped(request.meaning.token_bytes) + " bytes per token");
   text += report_row("budget", format_bytes(request.meaning.budget_bytes));
   text += report_row("rows kept", format_real(request.meaning.rows_per_head, 1) + " per kv head on average");
-  text += report_row("policy", request.policy);
+  text += report_row("policy", request.meaning.policy);
   text += report_row("plan", request.meaning.plan);
   text.pop_back();
   return text;

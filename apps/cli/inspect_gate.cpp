@@ -64,6 +64,7 @@ std::string json_of(const gate::Gate& gate, const std::string& path, int64_t fil
         {"products_per_row", n_products(gate.ageing.info)}}},
       {"window", info.window},
       {"sinks", info.sinks},
+      {"ranks", info.ranks},
       {"training",
        {{"data", info.training_data}, {"data_sha256", info.training_data_sha256}, {"loss", info.training_loss}}},
       {"thresholds", thresholds},
@@ -83,6 +84,7 @@ std::string text_of(const gate::Gate& gate, const std::string& path, int64_t fil
   text += report_row("append stage", append_text(info));
   if (!gate.ageing.info.features.empty())
     text += report_row("ageing stage", ageing_text(gate.ageing.info));
+  text += report_row("ranks", info.ranks == "model" ? "rows of all layers and heads together" : "rows of a head");
   text += report_row("trained with", std::to_string(info.window) + " recent and " + std::to_string(info.sinks) +
                                          " first rows protected");
   text += report_row("on", info.training_data);

@@ -93,8 +93,8 @@ constexpr OptionSpec kTable[] = {
      "hard limit of the KV store: 512MiB (bytes), 25% (of the full cache of this request) or 2048tok (rows per kv "
      "head); not given: no limit"},
     {"", "--kv-policy", "POLICY", kGroupBudget, kModel, &Settings::kv_policy,
-     "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: echo with a "
-     "budget, none without"},
+     "SCORER[:k=v,...][/ALLOCATOR[:k=v,...]][/SCHEDULE[:k=v,...]], see `kedge policies`; not given: with a budget "
+     "echo, or gate where --gate names one that ranks the rows of all heads; without a budget none"},
     {"", "--kv-sinks", "N", kGroupBudget, kModel | kBench, &Settings::kv_sinks,
      "first rows that are never evicted; not given: the policy's default"},
     {"", "--kv-recent", "N|P%", kGroupBudget, kModel | kBench, &Settings::kv_recent,

@@ -171,10 +171,7 @@ Result<std::string> perplexity(const Settings& settings) {
   job.options.expected_prompt = job.request.context;
   job.options.expected_generated = job.request.continuation;
 
-  const Result<std::string> policy = resolve_policy(effective_policy(job.options));
-  if (!policy)
-    return policy.error();
-  Result<std::string> start = describe(**model, job.options, *policy);
+  Result<std::string> start = describe(**model, job.options);
   if (!start)
     return start.error();
   note(*start);

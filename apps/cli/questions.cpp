@@ -242,7 +242,7 @@ Result<int> ask_questions(const Settings& settings, SessionOptions options) {
     return opened.error();
   Session& session = *opened->session;
   choose_sampler(session, settings, seed, opened->restored);
-  const Result<std::string> start = describe(**model, session.options(), session.stats().policy);
+  const Result<std::string> start = describe(**model, session.options());
   if (!start)
     return start.error();
   note(*start);

@@ -97,7 +97,7 @@ Result<int> complete_text(const Settings& settings, const Model& model, SessionO
     return opened.error();
   Session& session = *opened->session;
   choose_sampler(session, settings, seed, opened->restored);
-  Result<std::string> start = describe(model, session.options(), session.stats().policy);
+  Result<std::string> start = describe(model, session.options());
   if (!start)
     return start.error();
   const ModelInfo& info = model.info();

@@ -95,13 +95,14 @@ Result<std::vector<Token>> session_prompt(const Model& model, const Settings& se
   return prompt_tokens(model, settings, text);
 }
 
-Status check_same_options(const Settings& settings, const SessionOptions& saved, const std::string& file) {
+Status check_same_options(const Model& model, const Settings& settings, const SessionOptions& saved,
+                          const std::string& file) {
   const Settings defaults;
   if (!settings.kv_budget.empty() && settings.kv_budget != saved.budget.text)
     return contradicts("--kv-budget", settings.kv_budget, file, saved.budget.text);
   if (!settings.kv_policy.empty()) {
-    const Result<std::string> given = resolve_policy(settings.kv_policy);
-    const Result<std::string> there = resolve_policy(effective_policy(saved));
+    const Result<std::string> given = resolve_policy(settings.kv_policy, &model);
+    const Result<std::string> there = resolve_policy(saved.policy, &model);
     if (given.ok() && there.ok() && *given != *there)
       return contradicts("--kv-policy", *given, file, *there);
   }
@@ -141,7 +142,7 @@ Result<Opened> open_session(const Model& model, const Settings& settings, const 
   opened.session = *std::move(session);
   if (!*exists)
     return opened;
-  if (Status status = check_same_options(settings, opened.session->options(), settings.session); !status)
+  if (Status status = check_same_options(model, settings, opened.session->options(), settings.session); !status)
     return status.error();
   if (!settings.append) {
     Result<std::vector<Token>> unread = match_prompt(*opened.session, prompt, settings.session);

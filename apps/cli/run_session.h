@@ -35,7 +35,8 @@ Result<Opened> open_session(const Model& model, const Settings& settings, const 
                             const std::vector<Token>& prompt);
 
 // Flags that were given and say something else than the session was saved with. Error usage, with both values.
-Status check_same_options(const Settings& settings, const SessionOptions& saved, const std::string& file);
+Status check_same_options(const Model& model, const Settings& settings, const SessionOptions& saved,
+                          const std::string& file);
 
 // The saved sampler goes on where the flags ask for the same sampling, and no other seed; else one as they say.
 void choose_sampler(Session& session, const Settings& settings, uint32_t seed, bool restored);

@@ -125,6 +125,8 @@ Json to_json(const Config& config, const ModelInfo& model) {
                    {"head_dim", model.head_dim}};
   if (!model.adapter.empty())
     json["model"]["adapter"] = model.adapter;
+  if (!model.gate.empty())
+    json["model"]["gate"] = model.gate;
   json["tasks"] = Json::array();
   for (const TaskChoice& task : config.tasks)
     json["tasks"].push_back(task.text);

@@ -177,6 +177,12 @@ Status open_all(const Settings& settings, Opened& opened) {
     return model.error();
   opened.model = *std::move(model);
   opened.config = *std::move(config);
+  for (PolicyChoice& policy : opened.config.policies) {  // a gate has a say in what a name means
+    Result<std::string> text = resolve_policy(policy.name, opened.model.get());
+    if (!text)
+      return text.error();
+    policy.text = *std::move(text);
+  }
   if (Status status = check_lengths(opened.config, settings, opened.model->info()); !status)
     return status;
   Result<std::vector<TaskGrid>> tasks = make_tasks(opened.config, *opened.model);

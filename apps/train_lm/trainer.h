@@ -73,10 +73,6 @@ class Trainer {
   void put_state();
 
   at::Tensor window_tokens(const train::Window& window) const;
-  // As it is taught: rows of all layers compete, or those of a layer.
-  std::string judged_policy() const {
-    return is_late() && input_.settings.pressure == "exact" ? "gate/pooled-all:norm=none" : "gate";
-  }
   bool is_late() const { return input_.settings.learns == "ageing"; }
   // Of the stage that learns.
   const std::vector<at::Tensor>& parameters() const { return ageing_ ? ageing_->parameters() : gate_->parameters(); }

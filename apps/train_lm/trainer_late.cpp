@@ -58,6 +58,7 @@ Status Trainer::read_late_gate(std::span<const float> standards) {
   if (Status can = can_begin(opened->gate, from); !can)
     return can;
   given_ = std::move(opened->gate);
+  given_.info.ranks = input_.settings.pressure == "exact" ? "model" : "head";  // one shift for all layers and heads
   info_ = given_.info;
   if (!given_.layers.empty())
     gate_ = std::make_unique<LearnedGate>(given_, as_they_come(info_), at::kFloat);

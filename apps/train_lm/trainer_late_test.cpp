@@ -63,6 +63,7 @@ TEST(LateTrainer, TheStageLearnsAndTheFirstStays) {
   const gate::Gate after = *training.trainer->best_gate();
   ASSERT_EQ(after.layers.size(), before.layers.size());
   EXPECT_EQ(after.layers[1].w1, before.layers[1].w1);
+  EXPECT_EQ(after.info.ranks, "model") << "one shift for all heads";
   EXPECT_EQ(after.ageing.info.features, before.ageing.info.features);
   EXPECT_NE(after.ageing.layers[1].w1, before.ageing.layers[1].w1);
   EXPECT_NE(after.info.training_loss.find("then the ageing stage on KL divergence"), std::string::npos);

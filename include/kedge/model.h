@@ -31,7 +31,7 @@ struct ModelInfo {
   std::string name;
   std::string architecture;
   std::string weight_type;
-  std::string adapter;  // in use, and its scale; empty: none
+  std::string adapter, gate;  // in use, by name; empty: none
   int n_layers = 0;
   int n_heads = 0, n_kv_heads = 0, head_dim = 0;
   int n_embd = 0, n_vocab = 0;

@@ -55,10 +55,10 @@ struct PolicyMethod {
 };
 
 std::vector<PolicyMethod> list_policies();
-// The text with every option spelled out; its newest query rows, with those that the model's gate reads. Error usage.
-Result<std::string> resolve_policy(std::string_view text);
+// The text with every option spelled out; its newest query rows. With what the model's gate means for it. Error usage.
+Result<std::string> resolve_policy(std::string_view text, const class Model* model = nullptr);
 Result<std::string> resolve_gate_mode(std::string_view text);  // SessionOptions::gate_mode; empty: "budget"
-Result<int> observed_rows(std::string_view policy, const class Model* model = nullptr);
+Result<int> observed_rows(std::string_view policy, const Model* model = nullptr);
 
 // Recorded from the first token on (docs/policies.md): for the session's policy, and here for those of its forks.
 struct Histories {

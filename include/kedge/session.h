@@ -28,7 +28,7 @@ enum class PrefillOrder { automatic, layer_major, chunked };
 
 struct SessionOptions {
   Budget budget;
-  std::string policy;     // empty: "echo" with a budget, "none" without
+  std::string policy;     // empty: "echo" with a budget ("gate" with one that ranks all heads), "none" without
   std::string sinks;      // "4"; empty: the policy's default
   std::string recent;     // "45%" or "64"; empty: the policy's default
   std::string gate_mode;  // whether a learned gate discards rows ahead of the budget (docs/gate.md); empty: it ranks
@@ -154,6 +154,7 @@ struct BudgetMeaning {
   int64_t token_bytes = 0;   // K and V rows of one token in the options' types, without metadata
   double rows_per_head = 0;  // kept on average after an eviction
   bool one_chunk = true;     // the prompt is read layer by layer, or nothing is evicted: fork() can do it
+  std::string policy;        // resolved
   std::string plan;          // prefill order, chunk, eviction targets
 };
 Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& options);

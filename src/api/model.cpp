@@ -65,6 +65,8 @@ ModelInfo describe(const Model::Impl& impl) {
           .architecture = hyper.architecture,
           .weight_type = hyper.weight_type,
           .adapter = impl.net->lora() == nullptr ? "" : impl.net->lora()->words(),
+          .gate = impl.gate == nullptr ? ""
+                                       : impl.gate->info().name + " (sha256 " + impl.gate->sha256().substr(0, 16) + ")",
           .n_layers = hyper.n_layers,
           .n_heads = hyper.n_heads,
           .n_kv_heads = hyper.n_kv_heads,

@@ -34,6 +34,7 @@ struct Model::Impl {
             .tokenizer = tokenizer.get(),
             .gate = std::move(nodes),
             .ageing = gate == nullptr ? nullptr : gate->ageing(),
+            .gate_ranks_model = gate != nullptr && gate->info().ranks == "model",
             .gate_curve = gate == nullptr ? std::span<const gate::KeepThreshold>() : gate->thresholds(),
             .gate_sha256 = gate == nullptr ? "" : gate->sha256()};
   }

@@ -129,8 +129,7 @@ void add(std::vector<PolicyMethod>& out, const char* role, const std::vector<Met
 Result<eviction::Policy> parsed_for(std::string_view policy, const Model* model) {
   if (model == nullptr)
     return eviction::parse_policy(policy, {});
-  return eviction::parse_policy(policy,
-                                {.sinks = {}, .recent = {}, .gate = session::gate_needs(model->impl().engine())});
+  return eviction::parse_policy(policy, session::gate_overrides(model->impl().engine()));
 }
 
 }  // namespace
@@ -169,8 +168,8 @@ std::vector<PolicyMethod> list_policies() {
   return out;
 }
 
-Result<std::string> resolve_policy(std::string_view text) {
-  Result<eviction::Policy> policy = eviction::parse_policy(text, {});
+Result<std::string> resolve_policy(std::string_view text, const Model* model) {
+  Result<eviction::Policy> policy = parsed_for(text, model);
   if (!policy)
     return policy.error();
   return policy->text;

@@ -197,6 +197,7 @@ Result<BudgetMeaning> explain_budget(const Model& model, const SessionOptions& o
                        .one_chunk = (plan->layer_major || !plan->evicts) &&
                                     plan->f16_rows.window == options.f16_window &&
                                     plan->f16_rows.ubatch_tokens == options.n_ubatch,
+                       .policy = policy->text,
                        .plan = plan->line};
 }
 

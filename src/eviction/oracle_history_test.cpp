@@ -90,6 +90,11 @@ std::vector<double> hybrid(const PlainHead& head, const OptionValues& options) {
     learned.push_back(std::exp(std::min(static_cast<double>(head.in->gate[i]), 30.0)));
   }
   seen = by_mean(head, seen);
+  if (options.choices.at("mix") == "product") {
+    for (int i = 0; i < head.n_rows; ++i)
+      seen[i] = head.in->gate[i] + options.numbers.at("weight") * std::log(std::max(seen[i], 1e-3));
+    return seen;
+  }
   learned = by_mean(head, learned);
   for (int i = 0; i < head.n_rows; ++i)
     seen[i] += options.numbers.at("weight") * learned[i];

@@ -82,7 +82,7 @@ Status read_later_piece(std::string_view text, Pieces& pieces) {
   return read_options(text, piece);
 }
 
-Status read_pieces(std::string_view text, Pieces& pieces) {
+Status read_pieces(std::string_view text, bool gate_ranks_model, Pieces& pieces) {
   size_t slash = std::min(text.find('/'), text.size());
   const std::string_view first = text.substr(0, slash);
   const std::string_view name = first.substr(0, first.find(':'));
@@ -101,7 +101,9 @@ Status read_pieces(std::string_view text, Pieces& pieces) {
   }
   const Method& scorer = *pieces.scorer.method;
   if (pieces.allocator.method == nullptr) {
-    if (Status status = read_later_piece(scorer.default_allocator, pieces); !status)
+    const bool model_wide = gate_ranks_model && !scorer.model_wide.allocator.empty();
+    if (Status status = read_later_piece(model_wide ? scorer.model_wide.allocator : scorer.default_allocator, pieces);
+        !status)
       return status;
   }
   if (pieces.schedule.method == nullptr)
@@ -139,7 +141,7 @@ Status forward_options(Pieces& pieces) {
   return {};
 }
 
-void apply_override(Piece& scorer, const char* key, const std::string& value) {
+void apply_override(Piece& scorer, const std::string& key, const std::string& value) {
   if (value.empty())
     return;
   for (const GivenOption& given : scorer.options) {
@@ -176,16 +178,26 @@ Needs Policy::needs() const {
   return scorer->needs() | allocator->needs() | Needs{.window = measures ? kDifficultyQueries : 0};
 }
 
+const char* default_scorer(bool limited, bool gate_ranks_model) {
+  if (!limited)
+    return "none";
+  return gate_ranks_model ? "gate" : "echo";
+}
+
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides) {
   if (text.size() > kLongestText)
     return usage("the policy is longer than " + std::to_string(kLongestText) + " bytes");
   Pieces pieces;
-  if (Status status = read_pieces(text, pieces); !status)
+  if (Status status = read_pieces(text, overrides.gate_ranks_model, pieces); !status)
     return status.error();
   if (Status status = forward_options(pieces); !status)
     return status.error();
   apply_override(pieces.scorer, "recent", overrides.recent);
   apply_override(pieces.scorer, "sinks", overrides.sinks);
+  if (overrides.gate_ranks_model) {
+    for (const auto& [key, value] : pieces.scorer.method->model_wide.options)
+      apply_override(pieces.scorer, key, value);
+  }
 
   auto scorer = resolve_options(pieces.scorer.method->info, pieces.scorer.options);
   if (!scorer)

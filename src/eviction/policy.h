@@ -247,6 +247,13 @@ struct WorkedExample {
 // How often most scorers evict while decoding (schedules/every.cpp has the figures).
 inline constexpr const char* kEveryTurn = "every:n=64,share=0.06";
 
+// What stands in for a scorer's defaults where the gate that it asks ranks the rows of all heads
+// (gate::GateInfo::ranks). Empty: nothing.
+struct ModelWideDefaults {
+  std::string allocator = {};
+  std::vector<std::pair<std::string, std::string>> options = {};  // of the scorer
+};
+
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
@@ -254,6 +261,7 @@ struct Method {  // a registry entry: make() gets values that passed the option 
   std::string default_schedule = {};      // scorers only; kEveryTurn of most
   std::string default_sinks = {};         // scorers only, e.g. "4"
   std::string default_recent = {};        // scorers only, e.g. "45%" or "32"
+  ModelWideDefaults model_wide = {};      // scorers that ask a gate
   std::vector<std::string> aliases = {};  // other names that are understood, e.g. kvpress's
   bool evicts = true;                     // false: `none`
   // Work of one eviction of a kv head with n rows, for people: "n", "window * n * head_dim", "2 prompts", ...
@@ -293,7 +301,10 @@ struct PolicyOverrides {
   // What scorers that ask the model's gate need of it (eviction/ageing.h): the logit that is noted with each row, or
   // what its ageing stage reads.
   Needs gate = {.gate = true};
+  bool gate_ranks_model = false;  // its logits rank the rows of all heads: Method::model_wide
 };
+// "none", "echo", or "gate" where one is loaded that ranks the rows of all heads.
+const char* default_scorer(bool limited, bool gate_ranks_model);
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides);
 
 }  // namespace kedge::eviction

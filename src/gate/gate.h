@@ -42,6 +42,10 @@ struct GateModel {
 // What the append stage sees: hidden, key_value, or none where there is no such stage.
 inline constexpr const char* kInputs[] = {"hidden", "key_value", "none"};
 
+// Which rows its logits rank: those of one kv head, or of all layers and heads together, as a gate learns to do that is
+// taught through the model with one threshold for all.
+inline constexpr const char* kRanks[] = {"head", "model"};
+
 struct GateInfo {
   std::string name;  // general.name
   GateModel model;
@@ -49,6 +53,7 @@ struct GateInfo {
   int width = 0;                 // 0: linear
   int window = 0;                // rows that were protected in training
   int sinks = 0;
+  std::string ranks = "head";        // of kRanks
   std::string training_data;         // names
   std::string training_data_sha256;  // of all of it
   std::string training_loss;

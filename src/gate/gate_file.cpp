@@ -2,6 +2,7 @@
 //   keys     general.architecture "kedge-gate", general.name, kedge_gate.version
 //            kedge_gate.model.{architecture, sha256, n_layers, n_embd, n_kv_heads, head_dim}
 //            kedge_gate.{input, width, window, sinks}, kedge_gate.training.{data, data_sha256, loss}
+//            kedge_gate.ranks: "head" where it is missing
 //            kedge_gate.ageing.{features, width, window}: names with commas, in their order; "": no ageing stage
 //   tensors  gate.N.w1 [width, n_inputs], gate.N.b1 [width] (not where linear)
 //            gate.N.w2 [n_kv_heads, width or n_inputs], gate.N.b2 [n_kv_heads]; none of the four for input "none"
@@ -50,13 +51,15 @@ class Keys {
     return {};
   }
   std::string one_of(const std::string& key, std::span<const char* const> allowed) {
-    const std::string found = text(key);
-    std::string names;
-    for (const char* name : allowed)
-      names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
-    if (std::ranges::find(allowed, found) == allowed.end())
-      refuse(key, found, names);
-    return found;
+    return checked(key, text(key), allowed);
+  }
+  // The first of what is allowed where the key is missing.
+  std::string one_of_or_first(const std::string& key, std::span<const char* const> allowed) {
+    Result<std::string> found = file_.get_string_or(key, allowed.front());
+    if (found)
+      return checked(key, *std::move(found), allowed);
+    keep(found.error());
+    return {};
   }
   void refuse(const std::string& key, const std::string& found, const std::string& allowed) {
     keep(
@@ -65,6 +68,14 @@ class Keys {
   const Status& status() const { return status_; }
 
  private:
+  std::string checked(const std::string& key, std::string found, std::span<const char* const> allowed) {
+    std::string names;
+    for (const char* name : allowed)
+      names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
+    if (std::ranges::find(allowed, found) == allowed.end())
+      refuse(key, found, names);
+    return found;
+  }
   int keep(const Error& error) {
     if (status_.ok())
       status_ = error;
@@ -175,6 +186,7 @@ void read_later_keys(Keys& keys, Gate& gate) {
   constexpr const char* kFeatureKey = "kedge_gate.ageing.features";
   gate.info.model.head_dim = keys.number("kedge_gate.model.head_dim", 1, kMostColumns);
   gate.info.input = keys.one_of("kedge_gate.input", kInputs);
+  gate.info.ranks = keys.one_of_or_first("kedge_gate.ranks", kRanks);
   AgeingInfo& ageing = gate.ageing.info;
   const std::string text = keys.text(kFeatureKey);
   std::istringstream names(text);
@@ -199,7 +211,8 @@ void read_later_keys(Keys& keys, Gate& gate) {
 }  // namespace
 
 uint32_t gate_version(const Gate& gate) {
-  return gate.info.input == "hidden" && gate.ageing.info.features.empty() ? 1 : kGateVersion;
+  const bool first = gate.info.input == "hidden" && gate.info.ranks == "head" && gate.ageing.info.features.empty();
+  return first ? 1 : kGateVersion;
 }
 
 std::vector<std::byte> gate_bytes(const Gate& gate) {
@@ -222,6 +235,7 @@ std::vector<std::byte> gate_bytes(const Gate& gate) {
   file.text("kedge_gate.training.loss", info.training_loss);
   if (gate_version(gate) > 1) {
     file.number("kedge_gate.model.head_dim", static_cast<uint32_t>(info.model.head_dim));
+    file.text("kedge_gate.ranks", info.ranks);
     file.text("kedge_gate.ageing.features", feature_names(gate.ageing.info.features));
     file.number("kedge_gate.ageing.width", static_cast<uint32_t>(gate.ageing.info.width));
     file.number("kedge_gate.ageing.window", static_cast<uint32_t>(gate.ageing.info.window));

@@ -164,6 +164,14 @@ TEST(Gate, StagesComeBackFromTheirFile) {
   }
 }
 
+TEST(Gate, SaysWhichRowsItRanks) {
+  for (const char* ranks : kRanks) {
+    Gate gate = random_gate(32, 8, "hidden", false);
+    gate.info.ranks = ranks;
+    EXPECT_EQ(read_bytes(gate_bytes(gate))->info.ranks, ranks);
+  }
+}
+
 TEST(Gate, WhatAFileCannotSayIsNamedWithWhatItCould) {
   const auto refused = [](const Gate& gate) { return read_bytes(gate_bytes(gate)).error().message; };
   Gate gate = random_gate(32, 8, "hidden", true);
@@ -174,6 +182,9 @@ TEST(Gate, WhatAFileCannotSayIsNamedWithWhatItCould) {
   EXPECT_EQ(refused(gate),
             "g: key 'kedge_gate.ageing.features': found 'window_max,window_max,attention,logit', allowed each feature "
             "once");
+  gate = random_gate(32, 8, "hidden", true);
+  gate.info.ranks = "layer";
+  EXPECT_EQ(refused(gate), "g: key 'kedge_gate.ranks': found 'layer', allowed 'head', 'model'");
   gate = random_gate(32, 8, "hidden", true);
   gate.ageing.info.window = 4096;
   EXPECT_EQ(refused(gate), "g: key 'kedge_gate.ageing.window': found 4096, allowed 0..1024");

@@ -19,8 +19,11 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   return columns;
 }
 
-eviction::Needs gate_needs(const Engine& engine) {
-  return engine.ageing == nullptr ? eviction::Needs{.gate = true} : eviction::ageing_needs(engine.ageing->info);
+eviction::PolicyOverrides gate_overrides(const Engine& engine) {
+  eviction::PolicyOverrides out{.gate_ranks_model = engine.gate_ranks_model};
+  if (engine.ageing != nullptr)
+    out.gate = eviction::ageing_needs(engine.ageing->info);
+  return out;
 }
 
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {

@@ -68,14 +68,17 @@ Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const 
                                                                  : "loaded is " + engine.gate_sha256.substr(0, 16))});
   }
   // Before anything is allocated by what the file says: the observed window is as large as its section.
-  Result<eviction::Policy> policy = session_policy(engine, header.options);
+  SessionOptions options = header.options;
+  if (options.policy.empty())  // the default of then, whatever gate is loaded now
+    options.policy = header.policy;
+  Result<eviction::Policy> policy = session_policy(engine, options);
   if (!policy)
     return named(file, policy.error());
-  if (const int window = observed_rows(header.options, *policy); window != header.n_observed) {
+  if (const int window = observed_rows(options, *policy); window != header.n_observed) {
     return bad(file, "header field 'n_observed': found " + std::to_string(header.n_observed) + ", allowed " +
                          std::to_string(window) + ", which the policy observes");
   }
-  Result<std::unique_ptr<Timeline>> made = create(engine, header.options);
+  Result<std::unique_ptr<Timeline>> made = create(engine, options);
   if (!made)
     return named(file, made.error());
   Timeline& timeline = **made;

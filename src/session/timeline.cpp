@@ -51,8 +51,12 @@ Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const Sessio
 
 Result<eviction::Policy> session_policy(const Engine& engine, const SessionOptions& options) {
   const bool limited = options.budget.kind != Budget::Kind::unlimited;
-  const std::string name = !options.policy.empty() ? options.policy : (limited ? "echo" : "none");
-  return eviction::parse_policy(name, {.sinks = options.sinks, .recent = options.recent, .gate = gate_needs(engine)});
+  eviction::PolicyOverrides overrides = gate_overrides(engine);
+  overrides.sinks = options.sinks;
+  overrides.recent = options.recent;
+  const std::string name =
+      options.policy.empty() ? eviction::default_scorer(limited, engine.gate_ranks_model) : options.policy;
+  return eviction::parse_policy(name, overrides);
 }
 
 Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded) {

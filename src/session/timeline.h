@@ -42,6 +42,7 @@ struct Engine {  // what sessions share
   // has an append stage, and its ageing stage, where it has one.
   attention::RowNodes gate = {};
   const gate::Ageing* ageing = nullptr;
+  bool gate_ranks_model = false;                         // gate::GateInfo::ranks
   std::span<const gate::KeepThreshold> gate_curve = {};  // what its thresholds keep
   std::string gate_sha256 = {};                          // of the gate's file
 };
@@ -61,9 +62,9 @@ struct NoteColumns {
   int n_notes = 1;  // with the score
 };
 NoteColumns note_columns(const eviction::Needs& needs);
-// What a scorer needs that asks the engine's gate.
-eviction::Needs gate_needs(const Engine& engine);
-// The policy of the options: "echo" with a budget and "none" without, unless one is named.
+// What the engine's gate means for policies that ask one.
+eviction::PolicyOverrides gate_overrides(const Engine& engine);
+// The policy of the options, or eviction::default_scorer() where none is named.
 Result<eviction::Policy> session_policy(const Engine& engine, const SessionOptions& options);
 // Error usage: a mode that cannot be read; a mode, policy or history that asks a gate where the engine has none.
 Result<eviction::GateMode> session_gate_mode(const Engine& engine, const SessionOptions& options,

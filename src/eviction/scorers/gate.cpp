@@ -2,7 +2,9 @@
 // gate has an ageing stage (gate/ageing.h), at every eviction anew:
 //   score[i] = 1 / (1 + exp(-logit[i]))
 // the probability that the row will be needed. After KVzap (arXiv 2601.07891): the row behind the attention's norm
-// predicts better than its key and value. Needs --gate FILE.
+// predicts better than its key and value. Needs --gate FILE. Of a gate whose file says that its logits rank the rows of
+// all heads together, as those do that are taught through the model, the bare name means
+// gate:recent=25%/pooled-all:norm=none, and it is the default policy.
 #include <cmath>
 
 #include "eviction/ageing.h"
@@ -42,6 +44,7 @@ Method scorer_gate() {
           .default_schedule = kEveryTurn,
           .default_sinks = "4",
           .default_recent = "45%",
+          .model_wide = {.allocator = "pooled-all:norm=none", .options = {{"recent", "25%"}}},
           .cost = "n; the network once for each token",
           .example = {"", {0.8808F, 0.3775F, 0.7311F, 0.1824F, 0.5F, 0.0474F}},
           .make_scorer = make};

@@ -1,9 +1,12 @@
 // Hybrid (ours; its gate after KVzap, arXiv 2601.07891): what a gate learned of rows and what another scorer sees of
-// them now, added:
-//   score[i] = max(base[i], 0) / mean(max(base, 0)) + weight * e[i] / mean(e),   e[i] = exp(logit[i])
-// e is what the gate was fitted to, a largest attention times what the value can do (gate/gate.h); means are over the
-// unprotected rows of the head. The two see different things: the gate knows what kind of row it is before any query
-// asks for it, the base what was asked. base: any scorer that evicts, with its defaults.
+// them now, with b[i] = max(base[i], 0) / mean(max(base, 0)) and e[i] = exp(logit[i]):
+//   mix=sum       score[i] = b[i] + weight * e[i] / mean(e)
+//   mix=product   score[i] = logit[i] + weight * log(max(b[i], 1e-3)),   which orders rows as e[i] * b[i]^weight does
+// Means are over the unprotected rows of the head. sum is for gates that were fitted to labels, where e is a largest
+// attention times what the value can do (gate/gate.h); product leaves the logits on their scale, which a gate that
+// ranks the rows of all heads has learned. The two see different things: the gate knows what kind of row it is before
+// any query asks for it, the base what was asked. base: any scorer that evicts, with its defaults. Of a gate whose file
+// says that it ranks the rows of all heads the bare name means hybrid:base=andpro,mix=product/pooled-all:norm=none.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +21,10 @@ namespace {
 class Hybrid final : public Wrapper {
  public:
   Hybrid(std::unique_ptr<Scorer> base, const OptionValues& options)
-      : Wrapper(std::move(base)), weight_(options.numbers.at("weight")), asking_(options.gate) {}
+      : Wrapper(std::move(base)),
+        weight_(options.numbers.at("weight")),
+        product_(options.choices.at("mix") == "product"),
+        asking_(options.gate) {}
   Needs needs() const override { return Wrapper::needs() | asking_; }
   // A base that observes fewer queries than the gate must cut the window itself: score() does.
   bool splits_by_query() const override { return asking_.window == 0 && Wrapper::splits_by_query(); }
@@ -27,11 +33,16 @@ class Hybrid final : public Wrapper {
  protected:
   void rescore(const HeadInput& in, std::span<float> score) const override {
     std::vector<float> learned = learned_logits(in);
-    for (size_t i = 0; i < score.size(); ++i) {
-      learned[i] = std::exp(std::min(learned[i], kMostLogit));
-      score[i] = std::max(score[i], 0.0F);
-    }
+    for (float& one : score)
+      one = std::max(one, 0.0F);
     const double seen = unit_mean(in, score);
+    if (product_) {
+      for (size_t i = 0; i < score.size(); ++i)
+        score[i] = static_cast<float>(learned[i] + weight_ * std::log(std::max(seen * score[i], kLeastShare)));
+      return;
+    }
+    for (float& one : learned)
+      one = std::exp(std::min(one, kMostLogit));
     const double known = weight_ * unit_mean(in, learned);
     for (size_t i = 0; i < score.size(); ++i)
       score[i] = static_cast<float>(seen * score[i] + known * learned[i]);
@@ -39,8 +50,10 @@ class Hybrid final : public Wrapper {
 
  private:
   static constexpr float kMostLogit = 30;  // e^30 rows' worth: a sum of them stays finite
+  static constexpr double kLeastShare = 1e-3;
 
   double weight_;
+  bool product_;
   Needs asking_;
 };
 
@@ -51,18 +64,21 @@ std::unique_ptr<Scorer> make(const OptionValues& options) {
 }  // namespace
 
 Method scorer_hybrid() {
-  return {.info = {.name = "hybrid",
-                   .summary = "a learned gate and another scorer, each in units of its mean, added",
-                   .source = "ours",
-                   .options = {base_option("echo"), real_option("weight", "0.2", {0, 1000}, "of the gate")}},
-          .default_allocator = "error:echo=0.1",
-          .default_schedule = kEveryTurn,
-          .default_sinks = "4",
-          .default_recent = "25%",
-          .cost = "the base's, and n",
-          .example = {"base=h2o,weight=1", {5.41F, 1.399F, 2.387F, 0.5679F, 1.869F, 0.3671F}},
-          .validate = check_base,
-          .make_scorer = make};
+  return {
+      .info = {.name = "hybrid",
+               .summary = "a learned gate and another scorer, mixed",
+               .source = "ours",
+               .options = {base_option("echo"), choice_option("mix", {"sum", "product"}, "how the two come together"),
+                           real_option("weight", "0.2", {0, 1000}, "of the gate; of the base with mix=product")}},
+      .default_allocator = "error:echo=0.1",
+      .default_schedule = kEveryTurn,
+      .default_sinks = "4",
+      .default_recent = "25%",
+      .model_wide = {.allocator = "pooled-all:norm=none", .options = {{"base", "andpro"}, {"mix", "product"}}},
+      .cost = "the base's, and n",
+      .example = {"base=h2o,weight=1", {5.41F, 1.399F, 2.387F, 0.5679F, 1.869F, 0.3671F}},
+      .validate = check_base,
+      .make_scorer = make};
 }
 
 }  // namespace kedge::eviction
