@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "eviction/defaults.h"
 #include "eviction/schedule.h"
 #include "kedge/error.h"
 #include "kernels/attention.h"
@@ -244,16 +245,6 @@ struct WorkedExample {
   std::vector<float> score;  // f32 [6]; within 1e-3 * max(1, |score|)
 };
 
-// How often most scorers evict while decoding (schedules/every.cpp has the figures).
-inline constexpr const char* kEveryTurn = "every:n=64,share=0.06";
-
-// What stands in for a scorer's defaults where the gate that it asks ranks the rows of all heads
-// (gate::GateInfo::ranks). Empty: nothing.
-struct ModelWideDefaults {
-  std::string allocator = {};
-  std::vector<std::pair<std::string, std::string>> options = {};  // of the scorer
-};
-
 struct Method {  // a registry entry: make() gets values that passed the option table
   MethodInfo info;
   // defaults that belong to the scorer: what it is published with
@@ -303,8 +294,6 @@ struct PolicyOverrides {
   Needs gate = {.gate = true};
   bool gate_ranks_model = false;  // its logits rank the rows of all heads: Method::model_wide
 };
-// "none", "echo", or "gate" where one is loaded that ranks the rows of all heads.
-const char* default_scorer(bool limited, bool gate_ranks_model);
 Result<Policy> parse_policy(std::string_view text, const PolicyOverrides& overrides);
 
 }  // namespace kedge::eviction

@@ -1,5 +1,4 @@
 // What a session records beside its rows, and where it is noted.
-#include "eviction/ageing.h"
 #include "session/timeline.h"
 
 namespace kedge::session {
@@ -17,13 +16,6 @@ NoteColumns note_columns(const eviction::Needs& needs) {
   if (needs.gate)
     columns.gate = columns.n_notes++;
   return columns;
-}
-
-eviction::PolicyOverrides gate_overrides(const Engine& engine) {
-  eviction::PolicyOverrides out{.gate_ranks_model = engine.gate_ranks_model};
-  if (engine.ageing != nullptr)
-    out.gate = eviction::ageing_needs(engine.ageing->info);
-  return out;
 }
 
 eviction::Needs recorded_needs(const SessionOptions& options, const eviction::Policy& policy) {

@@ -49,16 +49,6 @@ Result<kv::StoreShape> store_shape(const model::HyperParams& hyper, const Sessio
                         .n_notes = note_columns(recorded).n_notes};
 }
 
-Result<eviction::Policy> session_policy(const Engine& engine, const SessionOptions& options) {
-  const bool limited = options.budget.kind != Budget::Kind::unlimited;
-  eviction::PolicyOverrides overrides = gate_overrides(engine);
-  overrides.sinks = options.sinks;
-  overrides.recent = options.recent;
-  const std::string name =
-      options.policy.empty() ? eviction::default_scorer(limited, engine.gate_ranks_model) : options.policy;
-  return eviction::parse_policy(name, overrides);
-}
-
 Request session_request(const Engine& engine, const SessionOptions& options, const eviction::Needs& recorded) {
   return {.prompt_tokens = options.expected_prompt,
           .generated_tokens = options.expected_generated,
