@@ -229,6 +229,7 @@ TEST_F(GateInputs, AGateThatRanksTheModelIsTheDefault) {
   const auto again = Session::restore(*model, dir_.file("echo.kedge"));
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ((*again)->stats().policy, run->stats().policy);
+  EXPECT_EQ((*again)->options().policy, "echo") << "what is protected is an option of its own";
   EXPECT_EQ(logits_of(**again), logits_of(*run));
 }
 

@@ -15,9 +15,10 @@ Result<SessionOptions> session_options(const Settings& settings);
 
 Result<std::unique_ptr<Model>> load_model(const Settings& settings, const std::string& path);
 
-// The start line: model, weights, KV bytes a token, the budget as tokens at full precision, the policy, the plan.
-// Errors of explain_budget. "f16", or "q8_0 K, q4_0 V" where they differ.
+// "f16", or "q8_0 K, q4_0 V" where they differ.
 std::string cache_types(const SessionOptions& options);
+// The start line: model, weights, adapter, gate, KV bytes a token, the budget as tokens at full precision, the policy,
+// the plan. Errors of explain_budget.
 Result<std::string> describe(const Model& model, const SessionOptions& options);
 
 std::string report_row(const std::string& name, const std::string& value);  // "  weights           q4_1\n"

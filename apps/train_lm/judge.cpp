@@ -22,7 +22,7 @@ Status Judge::read(size_t window, bool with_gate, const std::function<EachRow>& 
   const std::span<const Token> tokens = windows_[window];
   const auto n_rest = static_cast<size_t>(n_continue(window));
   SessionOptions options;
-  options.policy = with_gate ? options_.policy : "none";
+  options.policy = with_gate ? "gate" : "none";
   if (with_gate) {
     const Result<Budget> budget = parse_budget(options_.budget);
     if (!budget)

@@ -13,7 +13,6 @@
 namespace kedge::lm {
 
 struct JudgeOptions {
-  std::string policy = "gate";  // that evicts
   std::string budget = "25%";
   int64_t n_continue = 128;  // of a window: its last tokens, predicted under the budget
 };

@@ -79,8 +79,7 @@ Status Trainer::start() {
   std::vector<std::span<const Token>> judged;
   for (const train::Window& window : spread(held_out_, static_cast<size_t>(s.judge_windows)))
     judged.push_back(tokens_of(input_.text, window));
-  judge_ =
-      std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.policy = "gate", .budget = s.budget()});
+  judge_ = std::make_unique<Judge>(input_.model, std::move(judged), JudgeOptions{.budget = s.budget()});
   std::error_code error;
   if (!fs::exists(path("lm-state.bin"), error))
     return is_late() ? read_late_gate({}) : read_first_gate(measure_inputs());

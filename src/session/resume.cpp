@@ -69,8 +69,8 @@ Result<std::unique_ptr<Timeline>> Timeline::restore(const Engine& engine, const 
   }
   // Before anything is allocated by what the file says: the observed window is as large as its section.
   SessionOptions options = header.options;
-  if (options.policy.empty())  // the default of then, whatever gate is loaded now
-    options.policy = header.policy;
+  if (options.policy.empty())  // the default of then, whatever gate is loaded now: a bare name
+    options.policy = header.policy.substr(0, header.policy.find_first_of(":/"));
   Result<eviction::Policy> policy = session_policy(engine, options);
   if (!policy)
     return named(file, policy.error());
